@@ -1,0 +1,1 @@
+"""The `rekey` command, the experiments, and the demo.  The only package that wires the others together."""

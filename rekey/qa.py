@@ -1,0 +1,132 @@
+"""Question, options and answer, all spelled from a sampling record (ReKey, Sec. 3.4).
+
+    question = build_question(record)            # no image and no model in the signature
+    question.text, question.options, question.answer
+
+The signature is the paper's claim: the label cannot depend on pixels, nor on anyone's judgment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rekey.colors import COLORS, CONFUSABLE, PATTERN_WORDS, Reference, parse_reference
+from rekey.draws import Draws
+from rekey.records import SamplingRecord, VisualKey, option_letter
+from rekey.sampling import VALUES, asked_axis
+
+Distractors = Literal["paper", "lure"]
+N_OPTIONS = 4
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    options: tuple[str, ...]
+    answer: str
+    """Letter of the right option."""
+    category: str
+    source_answer: str | None
+    """What the slot showed before the edit, where the annotation names it."""
+
+
+def build_question(record: SamplingRecord, distractors: Distractors = "paper") -> Question:
+    """The question about a record, with its options in random order.
+
+    distractors: "paper" draws wrong options from the pool without the answer and the old color;
+    "lure" makes the old color one of the wrong options, so that a model that recites its memory can
+    be caught doing it.  The order of "left" and "right" is random as well.
+    """
+    draws = Draws("options", record.image_id, record.seed, record.draw)
+    if record.question_type == "position":
+        return _position_question(record, draws)
+    (key,) = record.keys
+    answer = key.value(record.attribute)
+    lure = _old_value(key, record, draws)
+    wrong = _distractors(key, record, answer, lure if distractors == "lure" else None, draws)
+    options = tuple(draws.shuffled([answer, *wrong]))
+    return Question(_attribute_text(key, record), options, option_letter(options.index(answer)),
+                    "direct_attributes", lure)
+
+
+def _attribute_text(key: VisualKey, record: SamplingRecord) -> str:
+    reference = parse_reference(key.object)
+    name = _asked_object(reference, record)
+    if record.attribute == "color":
+        return f"What color {reference.verb} the {name}?"
+    if record.attribute == "pattern":
+        return f"What pattern {'do' if reference.plural else 'does'} the {name} have?"
+    return f"What material {reference.verb} the {name} made of?"
+
+
+def _asked_object(reference: Reference, record: SamplingRecord) -> str:
+    """The object without words that give its old look away ("striped train", "plastic stool")."""
+    if record.attribute == "color":
+        return reference.object                      # parse_reference took the colors off
+    telling = PATTERN_WORDS if record.attribute == "pattern" else VALUES[record.attribute]
+    words = reference.object.split()
+    return " ".join(w for n, w in enumerate(words) if w.lower() not in telling or n == len(words) - 1)
+
+
+def _old_value(key: VisualKey, record: SamplingRecord, draws: Draws) -> str | None:
+    if key.mode == "add":
+        return None
+    reference = parse_reference(key.object)
+    if record.attribute == "color":
+        # Of two old colors ("orange-and-white") one is offered: options are single words.
+        words = [w for w in reference.color_words if w in COLORS] or list(reference.color_words)
+        return draws.choice(words).replace("grey", "gray") if words else None
+    if record.attribute == "pattern":
+        return reference.pattern or "plain"
+    return next((m for m in VALUES["material"] if m in reference.object.lower().split()), None)
+
+
+def _distractors(key: VisualKey, record: SamplingRecord, answer: str, lure: str | None, draws: Draws) -> list[str]:
+    pool = [v for v in VALUES[record.attribute] if v != answer and v != lure]
+    if record.attribute == "color":
+        old = parse_reference(key.object).colors if key.mode == "replace" else frozenset()
+        pool = [v for v in pool if v not in old]
+    if lure is None:
+        return draws.shuffled(pool)[:N_OPTIONS - 1]
+    # With the lure in, the others should be plainly wrong: none that borders on the answer.
+    clear = [v for v in pool if frozenset((v, answer)) not in CONFUSABLE]
+    others = draws.shuffled(clear if len(clear) >= N_OPTIONS - 2 else pool)
+    return [lure, *others[:N_OPTIONS - 2]]
+
+
+def _position_question(record: SamplingRecord, draws: Draws) -> Question:
+    first, second = record.keys
+    verb = parse_reference(first.object).verb.capitalize()
+    phrases = [_phrase(key, record) for key in record.keys]
+    (x1, y1), (x2, y2) = first.slot.edit.center, second.slot.edit.center
+    if asked_axis(first.slot, second.slot) == "horizontal":
+        text = f"{verb} the {phrases[0]} to the left or right of the {phrases[1]}?"
+        answer, wrong = ("left", "right") if x1 < x2 else ("right", "left")
+    else:
+        text = f"{verb} the {phrases[0]} above or below the {phrases[1]}?"
+        answer, wrong = ("above", "below") if y1 < y2 else ("below", "above")
+    options = tuple(draws.shuffled([answer, wrong]))
+    return Question(text, options, option_letter(options.index(answer)), "relative_position", None)
+
+
+def _phrase(key: VisualKey, record: SamplingRecord) -> str:
+    """How a position question names a key (Appendix B).
+
+    A recolored object is told from others of its kind by its new color; an added one is the only one
+    of its kind, and its color would be a cue.
+    """
+    reference = parse_reference(key.object)
+    if key.mode == "add":
+        return reference.object
+    return f"{key.value(record.attribute)} {_asked_object(reference, record)}"
+
+
+def instruction(key: VisualKey) -> str:
+    """The edit in the paper's words (Sec. 3.3), for logs, captions and instruction-following editors."""
+    reference = parse_reference(key.object)
+    look = " ".join(v for v in (key.pattern, key.color, key.material) if v)
+    if key.mode == "add":
+        return f"Add a {look} {reference.object} in the marked area."
+    attribute = "pattern" if key.pattern else "material" if key.material else "color"
+    return f"Change ONLY the {attribute} of the {key.object} to {look}."
