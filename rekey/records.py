@@ -99,7 +99,7 @@ class Certificate:
     share: float
     """Share of the changed pixels that carry the wanted name."""
     area_gain: float
-    """Growth of the wanted name's area, as a share of the edit box."""
+    """Area that carries the wanted name newly, as a share of the edit box."""
     ring_delta_e: float
     """Median CIEDE2000 in a thin ring outside the mask before compositing: a colour drift."""
     clipped_fraction: float

@@ -1,0 +1,81 @@
+"""The `rekey` command: a table of subcommands, each imported when it is called.
+
+`rekey --help` therefore imports nothing heavy.  Exit status of every command: 0 done; 2 bad
+arguments or bad input (one line per problem); 3 some items failed and are listed; 75 asked to stop,
+the same line continues; 1 anything else that a person has to look at (a full disk, a lost worker).
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import sys
+
+import click
+
+from rekey import __version__
+from rekey.errors import InputError, Interrupted
+
+EXIT_INPUT, EXIT_SOME_FAILED, EXIT_RESUMABLE = 2, 3, 75
+
+COMMANDS = {
+    "demo": ("experiments.cli_demo", "Renew real photographs three times on this machine; a page to open."),
+    "slots": ("experiments.cli_slots", "Annotations: check, preview, measure, import, label-config."),
+    "sample": ("experiments.cli_sample", "Draw sampling records and questions for a seed; no pixels."),
+    "generate": ("experiments.cli_generate", "Make a fresh, certified benchmark instance from slots and images."),
+    "merge": ("experiments.cli_merge", "Join the shards of a generated instance."),
+    "items": ("experiments.cli_items", "Import and export benchmarks: V*Bench, VLMEvalKit, lmms-eval."),
+    "doctor": ("experiments.cli_doctor", "What is here and what is missing, before a job starts."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use, and whose input errors become one line each."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(COMMANDS[name][0]), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            for problem in error.problems:
+                click.echo(f"rekey: {problem}", err=True)
+            ctx.exit(EXIT_INPUT)
+        except Interrupted as stop:
+            click.echo(f"rekey: stopped, {stop}; run the same line again to go on", err=True)
+            ctx.exit(EXIT_RESUMABLE)
+        except OSError as error:
+            if error.errno == errno.EPIPE:          # `rekey sample ... | head`
+                sys.stderr.close()
+                ctx.exit(1)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            click.echo(f"rekey: {error.strerror}: {error.filename or 'while writing'}; nothing that was finished is "
+                       "lost: make room (or get access) and run the same line again", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="rekey")
+def main() -> None:
+    """Probe open-weight vision-language models: is the score memory or sight?
+
+    \b
+    Start here:  rekey demo --out demo
+    Your data:   rekey slots check slots.jsonl --images photos
+                 rekey generate --slots slots.jsonl --images photos --seed 1 --out runs/seed1
+    """
+
+
+if __name__ == "__main__":
+    main()

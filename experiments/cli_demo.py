@@ -1,0 +1,63 @@
+"""`rekey demo`: the main job on real photographs, on any machine, and a page to look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from experiments.progress import Progress
+
+SEEDS = (1, 2, 3)
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True,
+              help="Folder for the three instances and the page.")
+@click.option("--workers", type=click.IntRange(min=1), default=None, show_default="number of cores",
+              help="Processes to use.")
+def demo(out: Path, workers: int | None) -> None:
+    """Renew the photographs that ship with scikit-image, matplotlib and scikit-learn, three times.
+
+    No weights, no network, no GPU.  Each seed draws other edits on the same human-marked slots, and no
+    later instance repeats a question of an earlier one.
+
+    \b
+    rekey demo --out demo
+    """
+    from experiments.demo_page import write_demo_page
+    from experiments.demo_photos import demo_photos
+    from experiments.generate import GenerateJob, generate
+    from experiments.options import read_ledger
+    from rekey.sampling import SamplingOptions
+    from rekey.slots import read_slots, write_slots
+
+    photos = demo_photos()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "photos").mkdir(exist_ok=True)
+    for path in photos.values():
+        if not (out / "photos" / path.name).exists():
+            shutil.copyfile(path, out / "photos" / path.name)
+    with resources.as_file(resources.files("experiments") / "demo_slots.jsonl") as packaged:
+        slots = {k: v for k, v in read_slots(packaged).items() if k in photos}
+    slots_file = out / "slots.jsonl"
+    if not slots_file.exists():
+        write_slots(slots_file, slots.values())
+    n_slots = sum(len(image.slots) for image in slots.values())
+    click.echo(f"{len(slots)} photographs, {n_slots} human-marked slots, seeds {', '.join(map(str, SEEDS))}")
+    workers = workers or os.cpu_count() or 1
+    earlier: tuple[Path, ...] = ()
+    for seed in SEEDS:
+        folder = out / f"seed{seed}"
+        with Progress("images") as progress:
+            summary = generate(GenerateJob(slots_file, out / "photos", folder, seed, sampling=SamplingOptions(),
+                                           distractors="lure", avoid=read_ledger(earlier), workers=workers), progress)
+        click.echo(f"seed {seed}: {summary.n_items} certified items, {summary.n_rejected} draws thrown away, "
+                   f"{len(summary.failures)} images without an item")
+        earlier += (folder,)
+    page = write_demo_page(out, slots, SEEDS)
+    click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
+    click.echo(f"Next:  rekey items export {out}/seed1 --to vlmevalkit --out {out}/seed1.tsv")

@@ -1,0 +1,60 @@
+"""`rekey generate`: a fresh, certified benchmark instance."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from experiments.cli import EXIT_SOME_FAILED
+from experiments.options import SEED, SLOTS, sampling_options
+from experiments.progress import Progress
+
+
+@click.command()
+@SLOTS
+@click.option("--images", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="Source images, named after their image_id.")
+@SEED
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The instance's folder.")
+@click.option("--editor", default="classical", show_default=True, help="What draws the edits.")
+@sampling_options
+@click.option("--shard", metavar="i/n", help="Do the i-th of n parts; `rekey merge` joins them.")
+@click.option("--workers", type=click.IntRange(min=1), default=len(os.sched_getaffinity(0)) if hasattr(
+    os, "sched_getaffinity") else os.cpu_count(), show_default="number of cores", help="Processes to use.")
+def generate(slots_file, images, seed, out, editor, sampling, distractors, avoid, shard, workers) -> None:
+    """Make a fresh instance: sample, edit, composite, certify, retry.
+
+    \b
+    rekey generate --slots slots.jsonl --images photos --seed 1 --out runs/seed1
+    rekey generate --slots slots.jsonl --images photos --seed 2 --avoid runs/seed1 --out runs/seed2
+    rekey generate --slots slots.jsonl --images photos --seed 1 --out runs/seed1 --shard 2/8
+
+    Stopped or killed, the same line goes on where it was.
+    """
+    from experiments.generate import GenerateJob
+    from experiments.generate import generate as run
+    from rekey.store import parse_shard
+    job = GenerateJob(slots_file, images, out, seed, editor, sampling, distractors, avoid,
+                      parse_shard(shard) if shard else None, workers)
+    click.echo(f"Renewing the images of {slots_file} with seed {seed}, editor {editor}, {workers} processes, "
+               f"into {out}")
+    with Progress("images") as progress:
+        summary = run(job, progress)
+    report(summary, out, shard)
+
+
+def report(summary, out: Path, shard: str | None = None) -> None:
+    """Say what came of a run and what to type next; ends the command with status 3 where items failed."""
+    resumed = f" ({summary.n_resumed} images were done before)" if summary.n_resumed else ""
+    click.echo(f"{summary.n_items} certified items{resumed}, {len(summary.failures)} images without one, "
+               f"{summary.n_rejected} draws thrown away for failing their certificates")
+    for failure in summary.failures:
+        click.echo(f"no item: {failure}", err=True)
+    if shard:
+        click.echo(f"When all shards are done:  rekey merge {out}")
+    else:
+        click.echo(f"Look at {out}/contact_sheet.jpg, then:  rekey items export {out} --to vlmevalkit --out {out}.tsv")
+    if summary.failures:
+        click.get_current_context().exit(EXIT_SOME_FAILED)

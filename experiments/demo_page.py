@@ -1,0 +1,71 @@
+"""One HTML file that shows what the demo made: each photograph, its slots, and three renewals."""
+
+from __future__ import annotations
+
+import base64
+import io
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from rekey.images import find_image, load_image
+from rekey.qa import instruction
+from rekey.records import ImageSlots, Item, from_json, option_letter
+from rekey.store import read_jsonl
+
+PHOTO_WIDTH_PX = 560
+
+
+def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, ...]) -> Path:
+    """Write `out/index.html`, with all pictures inside it, and return its path."""
+    import jinja2
+    by_seed = {seed: {item.image: item for item in
+                      (from_json(Item, line) for line in read_jsonl(out / f"seed{seed}" / "items.jsonl"))}
+               for seed in seeds}
+    photos = []
+    for image in slots.values():
+        pixels = load_image(find_image(out / "photos", image.image_id)).pixels
+        renewals = [_renewal(out / f"seed{seed}", seed, items[f"images/{image.image_id}.png"])
+                    for seed, items in by_seed.items() if f"images/{image.image_id}.png" in items]
+        photos.append({"image_id": image.image_id, "picture": _inline(_with_boxes(pixels, image)),
+                       "size": f"{pixels.shape[1]} x {pixels.shape[0]}", "n_slots": len(image.slots),
+                       "renewals": renewals})
+    template = resources.files("experiments").joinpath("demo.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = out / "index.html"
+    page.write_text(environment.from_string(template).render(
+        photos=photos, seeds=seeds, n_items=sum(len(items) for items in by_seed.values())), encoding="utf-8")
+    return page
+
+
+def _renewal(folder: Path, seed: int, item: Item) -> dict:
+    with Image.open(folder / "pairs" / Path(item.image).name) as pairs:
+        picture = _inline(np.asarray(pairs.convert("RGB")))
+    return {
+        "seed": seed, "picture": picture, "question": item.question, "source": item.source_answer,
+        "options": [{"letter": option_letter(n), "text": text, "right": option_letter(n) == item.answer,
+                     "lure": text == item.source_answer} for n, text in enumerate(item.options)],
+        "edits": [instruction(key) for key in item.record.keys],
+        "certificates": item.certificate, "image": f"{folder.name}/{item.image}",
+    }
+
+
+def _with_boxes(pixels: np.ndarray, image: ImageSlots) -> np.ndarray:
+    picture = Image.fromarray(pixels)
+    scale = PHOTO_WIDTH_PX / picture.width
+    picture = picture.resize((PHOTO_WIDTH_PX, round(picture.height * scale)), Image.LANCZOS)
+    draw = ImageDraw.Draw(picture)
+    for slot in image.slots:
+        box = [round(v * scale) for v in slot.edit.as_list()]
+        draw.rectangle([b + d for b, d in zip(box, (-1, -1, 1, 1), strict=True)], outline=(255, 255, 255))
+        draw.rectangle(box, outline=(220, 60, 0) if slot.mode == "replace" else (0, 110, 220))
+    return np.asarray(picture)
+
+
+def _inline(pixels: np.ndarray) -> str:
+    """A data URL; JPEG without chroma subsampling, so that small colors stay what they are."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=92, subsampling=0)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,336 @@
+"""Make a benchmark instance: every image through `rekey.regenerate`, in parallel, resumable.
+
+    summary = generate(GenerateJob(slots_file, images, seed=1, out=folder))
+
+The folder holds, when done:
+
+    items.jsonl      certified items, in the order of the annotation file
+    failed.jsonl     images that gave none, with the reason
+    rejected.jsonl   draws that were made and thrown away, with their certificates
+    images/          the renewed images, PNG
+    pairs/           before and after of each edit, for looking
+    contact_sheet*.jpg
+    plan.json        the settings; a folder never mixes two plans
+    journal.jsonl    what the first three are made from: one line per image, appended in order
+    run.json         command, commit, versions, times
+
+Killed at any point and started again, it ends in the same bytes (run.json, which holds times, aside).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.editors_by_name import make_editor
+from rekey import store
+from rekey.errors import InputError, Interrupted
+from rekey.geometry import Box
+from rekey.images import find_image, image_size, load_image, save_png
+from rekey.qa import Distractors
+from rekey.records import ImageSlots, to_json
+from rekey.regenerate import Outcome, regenerate, unchanged_outside
+from rekey.sampling import Pool, SamplingOptions
+from rekey.slots import read_slots
+
+PAIR_PX = 224            # side of each half of a before/after picture
+MAX_LISTED = 20          # problems named one by one in a message
+
+
+@dataclass(frozen=True)
+class GenerateJob:
+    """One instance to make; all paths and settings."""
+
+    slots_file: Path
+    images: Path
+    out: Path
+    seed: int
+    editor: str = "classical"
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    distractors: Distractors = "paper"
+    avoid: frozenset[str] = frozenset()
+    shard: tuple[int, int] | None = None
+    workers: int = 1
+
+    def plan(self, slots: dict[str, ImageSlots]) -> dict[str, Any]:
+        """Everything the result depends on, but for the pixels of the sources."""
+        plausible = self.sampling.plausible
+        return {
+            "slots_sha256": store.sha256_json(to_json(tuple(slots.values()))),
+            "image_ids": list(slots),
+            "seed": self.seed,
+            "editor": make_editor(self.editor).describe(),
+            "question_type": self.sampling.question_type,
+            "attribute": self.sampling.attribute,
+            "difficulty": self.sampling.difficulty,
+            "plausible": plausible and plausible.digest(),
+            "distractors": self.distractors,
+            "avoid_sha256": store.sha256_json(sorted(self.avoid)) if self.avoid else None,
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a run."""
+
+    n_items: int
+    failures: tuple[str, ...]
+    n_rejected: int
+    n_resumed: int
+    """Images that were finished before this call."""
+
+
+def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda done, total: None) -> Summary:
+    """Make or continue the instance in `job.out`; of a shard, only its journal (see `merge`).
+
+    progress: called with (images done, images in all), first with what an earlier run left.
+    Raises InputError before anything is written where the input is bad, and Interrupted after
+    SIGTERM or SIGINT, with everything finished so far on disk.
+    """
+    started = time.time()
+    slots = read_slots(job.slots_file)
+    paths = _find_images(job.images, slots)
+    plan = job.plan(slots)
+    _claim(job.out, plan)
+    mine = store.shard_of(list(slots.values()), job.shard)
+    with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
+        journal.keep(lambda line: "item" not in line or (job.out / line["item"]["image"]).exists())
+        done = {line["image_id"] for line in journal.lines}
+        todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in done]
+        progress(len(done), len(mine))
+        with _stop_requested() as stop, contextlib.closing(_work_through(todo, job.workers)) as lines:
+            for n, line in enumerate(lines, 1):
+                journal.append(line)
+                progress(len(done) + n, len(mine))
+                if stop.is_set() and n < len(todo):
+                    raise Interrupted(f"{len(done) + n} of {len(mine)} images done")
+        lines = list(journal.lines)
+    settings = plan | {"slots": str(job.slots_file), "images": str(job.images), "workers": job.workers,
+                       "shard": job.shard and "{}/{}".format(*job.shard)}
+    store.write_json(job.out / store.shard_name("run", job.shard, ".json"), store.run_manifest(settings, started))
+    if job.shard is None:
+        _finish(job.out, lines, list(slots))
+    return _summary(lines, len(done))
+
+
+def merge(out: Path) -> Summary:
+    """Join the shards of an instance; the folder is then as one run would have left it."""
+    plan_file = out / "plan.json"
+    if not plan_file.exists():
+        raise InputError(f"{out}: no plan.json there; expected the --out folder of `rekey generate --shard i/n`")
+    journals = sorted(out.glob("journal-*-of-*.jsonl"))
+    lines = [line for path in journals for line in store.read_jsonl(path)]
+    if not journals and (out / "journal.jsonl").exists():        # merged before: do it again, in case it was killed
+        lines = store.read_jsonl(out / "journal.jsonl")
+    order = store.read_json(plan_file)["image_ids"]
+    missing = [image_id for image_id in order if image_id not in {line["image_id"] for line in lines}]
+    if missing:
+        raise InputError(f"{out}: {len(missing)} of {len(order)} images are not done ({_listed(missing)}); "
+                         "run the shards that hold them to their end, then merge")
+    _finish(out, lines, order)
+    manifests = sorted(out.glob("run-*-of-*.json"))
+    if manifests:
+        store.write_json(out / "run.json", {"shards": [store.read_json(path) for path in manifests]})
+    for path in (*journals, *manifests):
+        path.unlink()
+    return _summary(lines, 0)
+
+
+# --------------------------------------------------------------------------------- one image
+
+@dataclass(frozen=True)
+class _Task:
+    image: ImageSlots
+    path: Path
+    job: GenerateJob
+
+
+def _make(task: _Task) -> dict[str, Any]:
+    """Renew one image, write its pictures, and return its journal line."""
+    job, image_id = task.job, task.image.image_id
+    try:
+        source = load_image(task.path)
+    except InputError as error:
+        return {"image_id": image_id, "failure": str(error)}
+    outcome = regenerate(source, Pool(task.image, job.sampling), job.seed, make_editor(job.editor),
+                         distractors=job.distractors, avoid=job.avoid)
+    line: dict[str, Any] = {"image_id": image_id, "source_sha256": source.sha256}
+    if outcome.rejected:
+        line["rejected"] = list(outcome.rejected)
+    if outcome.item is None:
+        return line | {"failure": outcome.failure}
+    path = job.out / outcome.item.image
+    save_png(path, outcome.pixels)
+    _check_saved(path, source.pixels, outcome)
+    save_png(job.out / "pairs" / f"{image_id}.png", _pairs(source.pixels, outcome))
+    return line | {"item": to_json(outcome.item)}
+
+
+def _check_saved(path: Path, source: np.ndarray, outcome: Outcome) -> None:
+    """The promise of the benchmark, on the file as it lies on disk."""
+    saved = load_image(path)
+    assert saved.sha256 == outcome.item.image_sha256, f"{path}: the file does not hold the pixels that were saved"
+    assert unchanged_outside(source, saved.pixels, outcome.edits), f"{path}: a pixel outside the edit mask changed"
+
+
+def _pairs(source: np.ndarray, outcome: Outcome) -> np.ndarray:
+    """Before | after of each edit, one row per key: uint8 (rows * PAIR_PX, 2 * PAIR_PX, 3)."""
+    from PIL import Image
+    height, width = source.shape[:2]
+    rows = []
+    for edit in outcome.edits:
+        box = edit.crop.edit
+        side = min(max(PAIR_PX, 3 * max(box.width, box.height)), width, height)
+        x, y = box.center
+        left, top = (int(min(max(0, c - side / 2), limit - side)) for c, limit in ((x, width), (y, height)))
+        window = Box(left, top, left + side, top + side)
+        halves = [np.asarray(Image.fromarray(np.ascontiguousarray(pixels[window.slices]))
+                             .resize((PAIR_PX, PAIR_PX), Image.LANCZOS)) for pixels in (source, outcome.pixels)]
+        rows.append(np.hstack(halves))
+    return np.vstack(rows)
+
+
+# ------------------------------------------------------------------------------- many images
+
+def _work_through(tasks: list[_Task], workers: int) -> Iterator[dict[str, Any]]:
+    """Journal lines of all tasks, as they are finished."""
+    if workers == 1 or len(tasks) < 2:
+        import cv2
+        cv2.setNumThreads(1)            # as in the workers: thread counts must not decide bits
+        yield from map(_make, tasks)
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")           # one process per core is parallel enough
+    context = multiprocessing.get_context("forkserver")
+    # Loaded once and shared by all workers: their memory and most of their start-up time.
+    context.set_forkserver_preload(["experiments.generate", "experiments.preload"])
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, initializer=_start_worker)
+    try:
+        waiting: set[Future] = set()
+        upcoming = iter(tasks)
+        while True:
+            # A short queue: a stop request waits only for what is already being made.
+            for task in upcoming:
+                waiting.add(pool.submit(_make, task))
+                if len(waiting) > workers:
+                    break
+            if not waiting:
+                return
+            ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in ready:
+                yield future.result()
+    except BrokenProcessPool:
+        raise RuntimeError("a worker process was killed, most often for lack of memory; what was finished is kept: "
+                           f"run the same line again, with fewer than {workers} --workers") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    import cv2
+    cv2.setNumThreads(1)
+    # The parent decides when to stop; a terminal or Slurm sends signals to the whole group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def exit_with_parent() -> None:
+        multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets, instead of ending the process in mid-write."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+# ------------------------------------------------------------------------- checks and results
+
+def _find_images(folder: Path, slots: dict[str, ImageSlots]) -> dict[str, Path]:
+    """The file of every image; all missing files and all boxes that leave their image are listed."""
+    paths, problems = {}, []
+    for image in slots.values():
+        try:
+            path = paths[image.image_id] = find_image(folder, image.image_id)
+            width, height = image_size(path)
+        except InputError as error:
+            problems.extend(error.problems)
+            continue
+        problems.extend(f"{image.image_id}/{slot.slot_id}: edit box {slot.edit} leaves the {width}x{height} image "
+                        f"{path.name}; check whether the boxes were drawn on a resized copy"
+                        for slot in image.slots if not slot.edit.inside(width, height))
+    if len(problems) > MAX_LISTED:
+        problems[MAX_LISTED:] = [f"... and {len(problems) - MAX_LISTED} more problems of this kind"]
+    if problems:
+        raise InputError(*problems)
+    return paths
+
+
+def _claim(out: Path, plan: dict[str, Any]) -> None:
+    """Make the folder this plan's, or check that it is."""
+    plan_file = out / "plan.json"
+    if plan_file.exists():
+        old = store.read_json(plan_file)
+        differing = [f"{key} was {_short(old.get(key))}, now {_short(value)}"
+                     for key, value in plan.items() if old.get(key) != value]
+        if differing:
+            raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); "
+                             "give another --out, or the settings it was started with")
+        return
+    if out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()):
+        raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
+    store.write_json(plan_file, plan)
+
+
+def _finish(out: Path, lines: list[dict[str, Any]], order: list[str]) -> None:
+    """Write the files that people and later commands read, in the order of the annotations."""
+    place = {image_id: n for n, image_id in enumerate(order)}
+    lines = sorted(lines, key=lambda line: place[line["image_id"]])
+    store.write_jsonl(out / "rejected.jsonl", ({"image_id": line["image_id"], **rejected}
+                                               for line in lines for rejected in line.get("rejected", ())))
+    store.write_jsonl(out / "failed.jsonl", ({"image_id": line["image_id"], "reason": line["failure"]}
+                                             for line in lines if "failure" in line))
+    items = [line["item"] for line in lines if "item" in line]
+    store.write_jsonl(out / "items.jsonl", items)
+    from experiments.contact_sheet import write_contact_sheets
+    write_contact_sheets(out, items)
+    store.write_jsonl(out / "journal.jsonl", lines)
+    for path in out.rglob(".*.tmp"):                # what a killed process was writing
+        path.unlink()
+
+
+def _summary(lines: list[dict[str, Any]], n_resumed: int) -> Summary:
+    return Summary(sum("item" in line for line in lines),
+                   tuple(f"{line['image_id']}: {line['failure']}" for line in lines if "failure" in line),
+                   sum(len(line.get("rejected", ())) for line in lines), n_resumed)
+
+
+def _short(value: Any) -> str:
+    text = store.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

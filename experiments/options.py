@@ -1,0 +1,66 @@
+"""Command-line options that several commands share, and what they turn into."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from rekey.errors import InputError
+from rekey.plausible import Plausible
+from rekey.records import SamplingRecord, from_json
+from rekey.sampling import SamplingOptions, identity
+from rekey.store import read_jsonl
+
+SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",
+                     help="Annotations: one JSON object per image.")
+SEED = click.option("--seed", type=click.IntRange(min=0), required=True, help="Fixes every choice.")
+
+_SAMPLING = (
+    click.option("--question-type", type=click.Choice(("auto", "attribute", "position")), default="auto",
+                 show_default=True, help="auto: as the original question of the image."),
+    click.option("--attribute", type=click.Choice(("color", "pattern", "material")), default="color",
+                 show_default=True, help="What attribute questions ask about."),
+    click.option("--difficulty", type=click.Choice(("easy", "medium", "hard", "like-source")),
+                 help="Draw slots by how hard they are to find.  [default: any]"),
+    click.option("--plausible", metavar="builtin|FILE", default="off", show_default=True,
+                 help="Keep to attribute values that are plausible for an object."),
+    click.option("--distractors", type=click.Choice(("paper", "lure")), default="paper", show_default=True,
+                 help="lure: the old color is always one of the wrong options."),
+    click.option("--avoid", multiple=True, type=click.Path(path_type=Path), metavar="DIR|FILE",
+                 help="An earlier instance (folder, items.jsonl or `rekey sample` output) whose items must "
+                      "not come again.  Repeatable."),
+)
+
+
+def sampling_options(command: Callable) -> Callable:
+    """Adds the sampling options; the command gets `sampling`, `distractors` and `avoid`."""
+
+    @functools.wraps(command)
+    def wrapped(question_type, attribute, difficulty, plausible, avoid, **rest):
+        table = None if plausible == "off" else Plausible.load(plausible)
+        return command(sampling=SamplingOptions(question_type, attribute, difficulty, table),
+                       avoid=read_ledger(avoid), **rest)
+
+    for option in reversed(_SAMPLING):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def read_ledger(paths: tuple[Path, ...]) -> frozenset[str]:
+    """Identities of all items in earlier instances (see `rekey.sampling.identity`)."""
+    found = set()
+    for path in paths:
+        file = path / "items.jsonl" if path.is_dir() else path
+        if not file.exists():
+            raise InputError(f"--avoid {path}: no items.jsonl there; give the folder of a finished instance "
+                             "(merge its shards first) or a file of items")
+        for number, line in enumerate(read_jsonl(file), 1):
+            try:
+                found.add(identity(from_json(SamplingRecord, line["record"])))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                raise InputError(f"--avoid {file} line {number}: no sampling record; expected items made by "
+                                 "`rekey generate` or `rekey sample`") from None
+    return frozenset(found)

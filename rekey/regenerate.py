@@ -1,0 +1,146 @@
+"""One fresh instance of one image: sample, edit, composite, certify, retry (ReKey, Sec. 3).
+
+    outcome = regenerate(source, pool, seed=7, editor=ClassicalEditor())
+    outcome.item, outcome.pixels          # or outcome.failure, with every rejected draw
+
+A failed certificate leads to another attempt of the same edit, then to another draw of the record,
+then to a failure that is listed.  It never leads to an item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rekey.certificate import certify
+from rekey.compositing import Crop, cut, mask_margin_px, paste, soft_mask, to_window
+from rekey.draws import Draws
+from rekey.editing import Editor, EditRequest, PhotoView
+from rekey.geometry import Box
+from rekey.images import LoadedImage, pixel_sha256
+from rekey.qa import Distractors, build_question, instruction
+from rekey.records import Certificate, Item, SamplingRecord, VisualKey, to_json
+from rekey.sampling import NoItem, Pool
+
+MAX_RECORDS = 12          # draws of the record before an image is given up
+
+
+@dataclass(frozen=True)
+class KeyEdit:
+    """The best attempt at one visual key."""
+
+    crop: Crop
+    edited: np.ndarray
+    """uint8 (height, width, 3) of `crop.window`, before compositing."""
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one image: an item with its pixels, or a failure."""
+
+    image_id: str
+    item: Item | None = None
+    pixels: np.ndarray | None = None
+    """uint8 (height, width, 3) of the renewed image."""
+    rejected: tuple[dict[str, Any], ...] = ()
+    """Plain JSON, one entry per draw that did not become an item: instruction and reason."""
+    failure: str | None = None
+    edits: tuple[KeyEdit, ...] = field(default=(), repr=False)
+
+
+def edit_key(source: np.ndarray, key: VisualKey, editor: Editor, seed_parts: tuple[str | int, ...],
+             photo_cache: dict[str, Any] | None = None) -> KeyEdit:
+    """Edit one key until it certifies, or until the editor's attempts are used up.
+
+    source: uint8 (height, width, 3).  seed_parts: what the edit's randomness depends on, besides the
+    slot and the attempt.  Of several failed attempts, the one with the fewest failed checks is returned.
+    """
+    crop = cut(source, key.slot, editor.canvas_px)
+    before = source[crop.window.slices]
+    box = crop.edit.moved(-crop.window.left, -crop.window.top)
+    photo = PhotoView(source, crop.window, {} if photo_cache is None else photo_cache)
+    best: KeyEdit | None = None
+    for attempt in range(editor.max_attempts):
+        seed = Draws("edit", *seed_parts, key.slot.slot_id, attempt).seed()
+        request = EditRequest(crop.canvas, crop.box, key, seed, attempt, photo)
+        edited = to_window(crop, editor.edit(request))
+        after = before.copy()
+        paste(after, Crop(crop.canvas, box, Box(0, 0, crop.window.width, crop.window.height), box), edited)
+        certificate = certify(before, after, edited, box, mask_margin_px(crop.edit), key, attempt + 1)
+        edit = KeyEdit(crop, edited, certificate)
+        if certificate.passed:
+            return edit
+        if best is None or len(certificate.failed_checks) < len(best.certificate.failed_checks):
+            best = edit
+    return best
+
+
+def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,
+               distractors: Distractors = "paper", avoid: frozenset[str] = frozenset(),
+               image_name: str | None = None) -> Outcome:
+    """A certified item for one image and seed, or the reasons why there is none.
+
+    image_name: the path that the item will carry, relative to its folder.
+    """
+    image_id = pool.image.image_id
+    cache: dict[str, Any] = {}
+    rejected: list[dict[str, Any]] = []
+    seen: set[tuple[VisualKey, ...]] = set()
+    draw = 0
+    while len(rejected) < MAX_RECORDS:
+        try:
+            record = pool.sample(seed, avoid, first_draw=draw)
+        except NoItem as reason:
+            return Outcome(image_id, rejected=tuple(rejected), failure=str(reason))
+        draw = record.draw + 1
+        if record.keys in seen:                  # a small pool repeats itself; nothing new to try
+            if draw > 4 * MAX_RECORDS:
+                break
+            continue
+        seen.add(record.keys)
+        reason, edits = _edit_record(source.pixels, record, editor, cache)
+        if reason is not None:
+            rejected.append({"draw": record.draw, "edits": [instruction(key) for key in record.keys], "reason": reason,
+                             "certificate": [to_json(edit.certificate) for edit in edits]})
+            continue
+        pixels = source.pixels.copy()
+        for edit in edits:
+            paste(pixels, edit.crop, edit.edited)
+        question = build_question(record, distractors)
+        item = Item(item_id=f"{image_id}/seed{seed}", image=image_name or f"images/{image_id}.png",
+                    image_sha256=pixel_sha256(pixels), question=question.text, options=question.options,
+                    answer=question.answer, category=question.category, source_answer=question.source_answer,
+                    record=record, certificate=tuple(edit.certificate for edit in edits))
+        return Outcome(image_id, item, pixels, tuple(rejected), edits=tuple(edits))
+    return Outcome(image_id, rejected=tuple(rejected),
+                   failure=f"none of {len(rejected)} draws could be certified; last: {rejected[-1]['reason']}")
+
+
+def _edit_record(source: np.ndarray, record: SamplingRecord, editor: Editor,
+                 cache: dict[str, Any]) -> tuple[str | None, list[KeyEdit]]:
+    """(reason for rejecting the record or None, the edits made so far)."""
+    for key in record.keys:
+        if why := editor.can(key):
+            return f"{key.slot.slot_id}: {why}", []
+    edits = []
+    for key in record.keys:
+        # Each slot is edited on the source, as in the paper; edits of one record never touch.
+        edits.append(edit_key(source, key, editor, (record.image_id, record.seed, record.draw), cache))
+        certificate = edits[-1].certificate
+        if not certificate.passed:
+            return f"{key.slot.slot_id}: failed {', '.join(certificate.failed_checks)}", edits
+    return None, edits
+
+
+def unchanged_outside(source: np.ndarray, renewed: np.ndarray, edits: tuple[KeyEdit, ...]) -> bool:
+    """Whether every pixel outside the edits' soft masks is bit-identical to the source."""
+    if source.shape != renewed.shape:
+        return False
+    same = source == renewed                    # (height, width, 3)
+    for edit in edits:
+        window = edit.crop.window
+        same[window.slices] |= (soft_mask(edit.crop.edit, window) > 0)[..., None]
+    return bool(same.all())

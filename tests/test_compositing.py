@@ -1,0 +1,68 @@
+"""Cutting to a canvas and pasting back."""
+
+import numpy as np
+import pytest
+
+from rekey.compositing import cut, mask_margin_px, paste, soft_mask, to_window
+from rekey.geometry import Box
+from rekey.records import Slot
+
+PHOTO = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+
+
+def slot(edit, context=None):
+    return Slot("x", "A", "add", context or edit.grown(10).clipped(400, 300), edit, (), ("cat",))
+
+
+EDITS = [Box(100, 80, 160, 140), Box(0, 0, 40, 30), Box(370, 280, 400, 300), Box(10, 10, 27, 29),
+         Box(0, 0, 400, 300), Box(100, 100, 390, 110)]
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=str)
+@pytest.mark.parametrize("canvas_px", [None, 512])
+def test_pixels_outside_the_mask_are_untouched_and_inside_the_box_all_new(edit, canvas_px):
+    crop = cut(PHOTO, slot(edit), canvas_px)
+    edited = to_window(crop, 255 - crop.canvas)
+    result = paste(PHOTO.copy(), crop, edited)
+    margin = mask_margin_px(edit)
+    outside = np.ones(PHOTO.shape[:2], bool)
+    outside[edit.grown(margin).clipped(400, 300).slices] = False
+    assert np.array_equal(result[outside], PHOTO[outside])
+    window_edit = edit.moved(-crop.window.left, -crop.window.top)
+    assert np.array_equal(result[edit.slices], edited[window_edit.slices])
+
+
+def test_the_mask_falls_evenly_from_one_to_zero():
+    edit = Box(50, 50, 110, 90)
+    mask = soft_mask(edit, Box(0, 0, 200, 150))
+    assert mask[edit.slices].min() == 1
+    row = mask[70, 110:130]
+    assert (np.diff(row) <= 0).all()
+    assert 0 < row[0] < 1
+    assert row[mask_margin_px(edit)] == 0
+    assert np.array_equal(mask[30:, 20:], soft_mask(edit, Box(20, 30, 200, 150)))
+
+
+def test_an_identity_editor_changes_nothing():
+    for edit in EDITS:
+        crop = cut(PHOTO, slot(edit), None)
+        assert np.array_equal(paste(PHOTO.copy(), crop, crop.canvas), PHOTO)
+
+
+def test_square_canvases_hold_the_box_and_keep_the_aspect():
+    crop = cut(PHOTO, slot(Box(150, 100, 250, 140), Box(120, 90, 300, 150)), 512)
+    assert crop.canvas.shape == (512, 512, 3)
+    assert crop.window.width == crop.window.height == 180
+    assert crop.window.contains(Box(120, 90, 300, 150))
+    assert crop.box.width / crop.box.height == pytest.approx(100 / 40, rel=0.03)
+
+
+def test_the_canvas_holds_the_ring_that_certificates_measure():
+    crop = cut(PHOTO, slot(Box(100, 80, 160, 140), Box(100, 80, 160, 140)), None)
+    assert crop.window.contains(Box(100, 80, 160, 140).grown(mask_margin_px(crop.edit) + 7))
+
+
+def test_an_editor_that_changes_the_size_is_caught():
+    crop = cut(PHOTO, slot(EDITS[0]), None)
+    with pytest.raises(ValueError, match="the editor returned"):
+        to_window(crop, crop.canvas[:-1])

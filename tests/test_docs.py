@@ -1,0 +1,47 @@
+"""Every `rekey` line in the documentation is run, in the order in which it stands."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from test_generate import sources  # noqa: F401  (a fixture)
+
+from experiments.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SKIPPED = ("rekey demo",)              # has a test of its own
+
+
+def commands(page: Path) -> list[str]:
+    """Lines of code blocks (fenced or indented) that call rekey, without comments and redirections."""
+    lines = re.findall(r"^(?: {4})?(rekey [a-z].*)$", page.read_text(encoding="utf-8"), re.M)
+    return [line for text in lines if not (line := re.split(r"\s{2,}#|\s>\s", text)[0].strip()).startswith(SKIPPED)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_the_commands_of_a_page_work(page, sources, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(sources, tmp_path, dirs_exist_ok=True)
+    shutil.copy(ROOT / "tests" / "data" / "label_studio_export.json", "project-1.json")
+    todo = commands(page)
+    if page.name == "items.md":
+        todo.insert(0, "rekey generate --slots slots.jsonl --images photos --seed 1 --out runs/seed1")
+    for line in todo:
+        if " import project-1.json" in line:
+            Path("slots.jsonl").unlink()
+        result = CliRunner().invoke(main, shlex.split(line)[1:], catch_exceptions=False)
+        assert result.exit_code == 0, f"{line}\n{result.output}"
+        if " import project-1.json" in line:               # the export shows other images than those at hand
+            shutil.copy(sources / "slots.jsonl", "slots.jsonl")
+    assert todo or page.name in ("demo.md", "difficulty.md", "certificates.md")
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
