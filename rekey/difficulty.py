@@ -4,7 +4,7 @@
 
 The paper has no difficulty control and names slot location, object size and scene clutter as the
 axes to add (Limitations).  In its published responses to single-slot attribute items (8 models,
-2,720 responses) accuracy falls from 93% to 50% along this score; a logistic fit gives the log of
+2,720 responses) accuracy falls from 92% to 51% along this score; a logistic fit gives the log of
 the edit area -2.2 +- 0.16, the distance from the center 0.4 +- 0.23 (docs/difficulty.md).  So area
 weighs most, and the other two only order slots of like size.
 """
