@@ -32,32 +32,47 @@ from rekey.records import ImageSlots, Slot
 from rekey.slot_rows import unsafe_id
 
 LABEL_CONFIG = """\
-<View>
-  <Header value="Draw an edit_region (the pixels that may change) and a context_region around it."/>
-  <Header value="Then click the edit_region and fill in the fields that appear." size="5"/>
-  <Image name="image" value="$image" zoom="true" zoomControl="true"/>
-  <RectangleLabels name="box" toName="image" canRotate="false">
-    <Label value="edit_region" background="#E8590C" hotkey="1"/>
-    <Label value="context_region" background="#1971C2" hotkey="2"/>
-  </RectangleLabels>
-  <View visibleWhen="region-selected" whenTagName="box" whenLabelValue="edit_region">
-    <Choices name="mode" toName="image" perRegion="true" choice="single" showInline="true">
-      <Choice value="replace" hint="recolor the object in the box"/>
-      <Choice value="add" hint="put a new object into the box"/>
-      <Choice value="either" hint="both are possible"/>
-    </Choices>
-    <Header value="replace: the object in the box, color first" size="6"/>
-    <TextArea name="target" toName="image" perRegion="true" editable="true" rows="1"
-              maxSubmissions="5" placeholder="blue plastic glove"/>
-    <Header value="add: objects that could stand here, separated by commas" size="6"/>
-    <TextArea name="candidates" toName="image" perRegion="true" editable="true" rows="1"
-              placeholder="cat, dog, bucket"/>
+<View style="display: flex; align-items: flex-start; gap: 16px">
+  <View style="flex: 1; min-width: 0">
+    <!-- "auto" and not the default "fit", which cuts the borders of the picture off (1.23) -->
+    <Image name="image" value="$image" zoom="true" zoomControl="true" defaultZoom="auto"/>
   </View>
-  <Header value="The question this image is for (optional)" size="6"/>
-  <Choices name="category" toName="image" choice="single" showInline="true">
-    <Choice value="direct_attributes" hint="what color is it?"/>
-    <Choice value="relative_position" hint="is it left or right of the other?"/>
-  </Choices>
+  <View style="flex: 0 0 248px">
+    <Header value="Regions" size="6" style="font-size: 16px"/>
+    <RectangleLabels name="box" toName="image" canRotate="false">
+      <Label value="edit_region" background="#E8590C" hotkey="1"/>
+      <Label value="context_region" background="#1971C2" hotkey="2"/>
+    </RectangleLabels>
+    <View visibleWhen="no-region-selected">
+      <Header size="6" style="font-size: 14px; font-weight: 400"
+              value="Press 1 and draw an edit_region: the pixels that may change. Press 2 and draw a
+                     context_region around it. Then click the edit_region: its fields appear here."/>
+    </View>
+    <View visibleWhen="region-selected" whenTagName="box" whenLabelValue="edit_region">
+      <Header value="Mode of this edit_region" size="6" style="font-size: 16px"/>
+      <Choices name="mode" toName="image" perRegion="true" choice="single" showInline="true">
+        <Choice value="replace" hint="recolor the object in the box"/>
+        <Choice value="add" hint="put a new object into the box"/>
+        <Choice value="either" hint="both are possible"/>
+      </Choices>
+      <Header value="Target: the object in the box, color first" size="6" style="font-size: 16px"/>
+      <TextArea name="target" toName="image" perRegion="true" editable="true" rows="1"
+                maxSubmissions="5" placeholder="blue plastic glove"/>
+      <Header value="Candidates: objects to add, separated by commas" size="6" style="font-size: 16px"/>
+      <TextArea name="candidates" toName="image" perRegion="true" editable="true" rows="1"
+                placeholder="cat, dog, bucket"/>
+    </View>
+    <View visibleWhen="region-selected">
+      <Header size="6" style="font-size: 14px; font-weight: 400"
+              value="Click the selected region again before you draw: else 1 and 2 change its label."/>
+    </View>
+    <Header value="Question this image is for (optional)" size="6"
+            style="font-size: 16px; margin-top: 20px"/>
+    <Choices name="category" toName="image" choice="single" showInline="true">
+      <Choice value="direct_attributes" hint="what color is it?"/>
+      <Choice value="relative_position" hint="is it left or right of the other?"/>
+    </Choices>
+  </View>
 </View>
 """
 

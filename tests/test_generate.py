@@ -124,7 +124,7 @@ def test_killed_at_twenty_random_points_and_resumed_it_ends_in_the_same_bytes(so
     while kills < 20:
         process = subprocess.Popen(command, env=environment, start_new_session=True,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.25, 0.95) * whole_s)
+        time.sleep(rng.uniform(0.15, 0.75) * whole_s)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)       # no handler, no clean-up, workers included
             kills += 1
