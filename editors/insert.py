@@ -124,7 +124,8 @@ def render_insertion(request: EditRequest) -> Insertion:
     solid, backdrop = choose_backdrop(solid, around, request)
     view = choose_view(solid, backdrop, frame, request, pose_rng)
     finish = Finish(tuple(to_linear(recipe.srgb).tolist()), recipe.shade_exponent * (1 - 0.2 * attempt),
-                    pattern, flat_pattern=PLAINNESS[attempt] > 0, plainness=PLAINNESS[attempt])
+                    pattern, flat_pattern=PLAINNESS[attempt] > 0, plainness=PLAINNESS[attempt],
+                    one_tone=key.pattern is not None)
     layers = render(solid, view, frame, finish, Lighting(ground=_bounce(around)), backdrop)
 
     outer = box.grown(pad)

@@ -48,6 +48,9 @@ class Finish:
 
     Less natural, but leaves little else to name.
     """
+    one_tone: bool = False
+    """Labels and shades of the key color within the object are left out: where the question is about
+    its pattern, a kite's own panels must not be taken for one."""
 
     @property
     def luminance(self) -> float:
@@ -90,6 +93,7 @@ def _replaced(replacements: dict[Material, Material]) -> np.ndarray:
 _PLAINER = (_replaced({Material.DETAIL: Material.KEY_LIGHT, Material.METAL: Material.KEY_DARK,
                        Material.WOOD: Material.KEY_DARK}),
             _replaced({Material.RUBBER: Material.KEY_DARK}))
+_ONE_TONE = _replaced(dict.fromkeys((Material.DETAIL, Material.KEY_LIGHT, Material.KEY_DARK), Material.KEY))
 
 
 def to_linear(srgb: np.ndarray) -> np.ndarray:
@@ -204,6 +208,8 @@ def shade(surface: Surface, solid: Solid, size: np.ndarray, finish: Finish, ligh
     normal, material = surface.normal, surface.material
     for plainer in _PLAINER[:finish.plainness]:
         material = plainer[material]
+    if finish.one_tone:
+        material = _ONE_TONE[material]
     is_key = np.isin(material, KEY_MATERIALS)
     contrast = is_key.copy()
     if finish.flat_pattern:
@@ -228,7 +234,7 @@ def shade(surface: Surface, solid: Solid, size: np.ndarray, finish: Finish, ligh
     albedo = albedos(finish)[material]
     albedo[contrast] = _contrast(finish)
     albedo *= np.clip(1 + 0.035 * _noise(x, y, z, 6) + 0.02 * _noise(x, y, z, 23), 0.8, 1.2)[:, None]
-    if solid.striped_fur:
+    if solid.striped_fur and not finish.one_tone:
         bands = np.sin(26 * (0.75 * x + 0.5 * y) + 1.6 * _noise(x, y, z, 5))
         on_coat = material == Material.KEY
         albedo[on_coat] *= (1 - 0.26 * np.clip(2 * bands - 0.7, 0, 1))[on_coat, None]

@@ -68,12 +68,12 @@ def _gpu() -> str:
     import torch
     if not torch.cuda.is_available():
         return f"none that torch {torch.__version__} can use; the classical editor needs none"
-    return "; ".join(f"{torch.cuda.get_device_name(i)}, {torch.cuda.get_device_properties(i).total_memory / 2**30:.0f} GiB"
-                     for i in range(torch.cuda.device_count()))
+    devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return "; ".join(f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices)
 
 
 def _disk(out: Path) -> str:
     place = next(p for p in (out.resolve(), *out.resolve().parents) if p.exists())
     free = shutil.disk_usage(place).free / 2**30
-    writable = os.access(place, os.W_OK)
-    return f"{free:.1f} GiB free at {place}{'' if writable else ', NOT WRITABLE'} (an instance of 191 photos takes about 1.2 GiB)"
+    locked = "" if os.access(place, os.W_OK) else ", NOT WRITABLE"
+    return f"{free:.1f} GiB free at {place}{locked} (an instance of 191 photos takes about 1.2 GiB)"

@@ -53,7 +53,7 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
                f"{size.position:,} position items (by the paper's formula {size.attribute_formula:,} and "
                f"{size.position_formula:,})", err=True)
     if avoid:
-        click.echo(f"{len(avoid):,} items are in the ledger; {left - len(lines):,} questions will be left after this one",
-                   err=True)
+        click.echo(f"{len(avoid):,} items are in the ledger; {left - len(lines):,} questions will be left after "
+                   "this instance", err=True)
     if failures:
         click.get_current_context().exit(EXIT_SOME_FAILED)

@@ -6,12 +6,13 @@
 
 An annotator draws an `edit_region` and a `context_region` around it, and fills in fields that belong
 to the edit region (ReKey, Sec. 3.1; docs/annotate.md).  JSON and JSON_MIN exports are read; checked
-against exports of Label Studio 1.23.
+against exports of Label Studio 1.23, some of them drawn by mouse in its labeling page.
 
-Two facts about its coordinates.  They are percentages of the original image, per axis, so a rotated
-rectangle must be turned into pixels before it is rotated about its top-left corner.  And
-`image_rotation` is how the image was shown while it was marked: rectangles are stored in the frame
-of the unrotated image whatever its value (Image.js inverts the stage transform), so it is not used.
+Three facts about its coordinates.  They are percentages of the original image, per axis, so a rotated
+rectangle must be turned into pixels before it is rotated about its top-left corner.  `image_rotation`
+is how the image was shown while it was marked: rectangles are stored in the frame of the unrotated
+image whatever its value, so it is not used.  And the original image is the one turned upright by its
+EXIF orientation, which is the frame of `rekey.images` too.
 """
 
 from __future__ import annotations

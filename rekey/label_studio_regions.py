@@ -98,7 +98,7 @@ def regions_of_min_row(row: dict[str, Any]) -> tuple[list[Region], str | None]:
                 regions[index] = _with_field(regions[index], name, _texts(entry))
             else:
                 loose.append(_texts(entry) if isinstance(entry, dict) else [str(entry)])
-        open_edits = [i for i in edits if _lacks(regions[i], name)]
+        open_edits = [i for i in edits if len(edits) == 1 or _lacks(regions[i], name)]
         if loose and len(loose) != len(open_edits):
             raise RegionError(f"found {len(loose)} {name} for {len(open_edits)} edit regions, expected as "
                               "many: this JSON_MIN export does not say which belongs to which; export as "
@@ -159,6 +159,10 @@ def _with_field(region: Region, name: str, texts: list[str]) -> Region:
     if unprintable:
         raise RegionError(f"edit_region {region.box}: found {name} {unprintable[0]!r}, expected letters; "
                           "type it again")
+    wordless = [part for part in names if not any(character.isalpha() for character in part)]
+    if wordless:        # 1 and 2 choose a label, unless the cursor still stands in the field
+        raise RegionError(f"edit_region {region.box}: found {name} {wordless[0]!r}, expected words; delete "
+                          "this entry (a key that was meant for the picture?)")
     if name == "target":
         return dataclasses.replace(region, targets=region.targets + names)
     return dataclasses.replace(region, candidates=region.candidates + names)

@@ -229,7 +229,8 @@ class Pool:
         left = {identity(r): r for r in self.records(seed, first_draw + MAX_DRAWS)
                 if r.question_type == self._question_type(seed) and identity(r) not in avoid}
         if not left:
-            raise NoItem(f"all {len(self.identities(seed))} {self._question_type(seed)} items of this image are in the ledger")
+            raise NoItem(f"all {len(self.identities(seed))} {self._question_type(seed)} items of this image "
+                         "are in the ledger")
         chosen = Draws("left", self.image.image_id, seed, first_draw).choice(sorted(left))
         return left[chosen]
 

@@ -45,7 +45,7 @@ def check(result, *expected):
     (["sample", "--slots", "none.jsonl", "--seed", "1"], "none.jsonl"),
     (["sample", "--slots", "photos", "--seed", "1"], "photos"),
     (["sample", "--slots", "slots.jsonl", "--seed", "1", "--plausible", "none.json"], "none.json: cannot be read"),
-    (["sample", "--slots", "slots.jsonl", "--seed", "1", "--plausible", "slots.jsonl"], "not a table of plausible values"),
+    (["sample", "--slots", "slots.jsonl", "--seed", "1", "--plausible", "slots.jsonl"], "not a table of plausible"),
     (["sample", "--slots", "slots.jsonl", "--seed", "1", "--avoid", "gone"], "--avoid gone: no items.jsonl there"),
     (["sample", "--slots", "slots.jsonl", "--seed", "1", "--avoid", "slots.jsonl"], "line 1: no sampling record"),
     (["merge", "gone"], "no plan.json there"),
@@ -82,7 +82,8 @@ def test_boxes_outside_the_image(place):
 
 
 @pytest.mark.parametrize("data, expected", [
-    (b"", "empty"), (b"not an image", "not a readable image; expected JPEG"), (b"\x89PNG\r\n\x1a\n", "damaged PNG header; copy or download the file again")])
+    (b"", "empty"), (b"not an image", "not a readable image; expected JPEG"),
+    (b"\x89PNG\r\n\x1a\n", "damaged PNG header; copy or download the file again")])
 def test_files_that_are_no_images(place, data, expected):
     (place / "photos" / "a.png").write_bytes(data)
     check(generate(), "a.png", expected)

@@ -1,4 +1,8 @@
-"""Importing Label Studio exports; `data/label_studio_export*.json` were written by Label Studio 1.23.2."""
+"""Importing Label Studio exports, all written by Label Studio 1.23.2.
+
+`data/label_studio_export*.json` were marked through its interface for programs (two annotators, one open
+task), `data/label_studio_drawn*.json` by mouse and keyboard in its labeling page.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,14 @@ from PIL import Image
 from experiments.cli import main
 from rekey.errors import InputError
 from rekey.geometry import Box
+from rekey.images import image_size
 from rekey.label_studio import LABEL_CONFIG, default_context, image_name, import_label_studio
 from rekey.slots import check_slots, read_slots
 
 DATA = Path(__file__).parent / "data"
 EXPORT, EXPORT_MIN = DATA / "label_studio_export.json", DATA / "label_studio_export_min.json"
+DRAWN, DRAWN_MIN = DATA / "label_studio_drawn.json", DATA / "label_studio_drawn_min.json"
+DRAWN_ROTATED = DATA / "label_studio_drawn_rotated.json"
 
 
 # ------------------------------------------------------------------------------- real exports
@@ -91,6 +98,81 @@ def test_the_labeling_config_names_the_fields_that_the_import_reads():
             for work in task["annotations"] for entry in work["result"]}
     assert {name: tag.lower() for name, tag in controls.items()} == used
     assert {node.get("value") for node in tree.iter("Label")} == {"edit_region", "context_region"}
+
+
+# ------------------------------------------------------- exports drawn by mouse in the labeling page
+
+def test_boxes_lie_where_the_mouse_drew_them():
+    boxes = {f"{image.image_id} {slot.slot_id}": slot.edit
+             for image in import_label_studio(DRAWN).images.values() for slot in image.slots}
+    # Mouse down and up in pixels of the page, less the picture's corner.  All but "large" were shown 1:1.
+    assert boxes.pop("large A1") == Box(1193, 856, 1552, 1245)
+    assert boxes == {"china A1": Box(179, 30, 269, 80), "coffee A1": Box(324, 220, 408, 328),
+                     "my_rocket A1": Box(301, 120, 346, 414), "my_rocket B1": Box(51, 21, 128, 85),
+                     "sideways A1": Box(160, 77, 454, 367)}
+
+
+def test_a_box_that_was_drawn_in_the_zoomed_picture_is_right_to_a_pixel_of_the_screen():
+    (slot,) = import_label_studio(DRAWN).images["large"].slots
+    # Drawn from 53 %, 57 % to 69 %, 83 % of 2250 x 1500, where a pixel of the screen was 2.5 of the image.
+    drawn = (0.53 * 2250, 0.57 * 1500, 0.69 * 2250, 0.83 * 1500)
+    assert max(abs(a - b) for a, b in zip(slot.edit.as_list(), drawn)) <= 2.5
+
+
+def test_texts_typed_in_the_labeling_page_belong_to_the_region_that_was_selected():
+    images = import_label_studio(DRAWN).images
+    fields = {f"{image.image_id} {slot.slot_id}": (slot.mode, slot.targets, slot.candidates)
+              for image in images.values() for slot in image.slots}
+    assert fields["coffee A1"] == ("either", ("gray metal spoon",), ("cookie", "sugar cube"))
+    assert fields["my_rocket A1"] == ("replace", ("white rocket",), ())
+    assert fields["my_rocket B1"] == ("add", (), ("kite", "balloon", "airplane"))
+    assert (images["china"].category, images["my_rocket"].category, images["coffee"].category) == (
+        "direct_attributes", "relative_position", None)
+
+
+def test_json_min_of_one_region_is_read_whatever_its_mode():
+    # china has mode replace, and candidates that it does not need.
+    assert import_label_studio(DRAWN_MIN).problems == []
+    assert import_label_studio(DRAWN_MIN).images == import_label_studio(DRAWN).images
+
+
+def test_a_photo_with_exif_orientation_is_marked_in_the_upright_frame(tmp_path):
+    # sideways.jpg was stored as 427 x 640 pixels with orientation 6, as cameras do.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (427, 640)).save(tmp_path / "sideways.jpg", exif=exif)
+    marked = import_label_studio(DRAWN).images["sideways"]
+    assert marked.image_size == (640, 427) == image_size(tmp_path / "sideways.jpg")
+
+
+def without_stray_entries(folder: Path) -> Path:
+    """DRAWN_ROTATED without the "1" and "2" that were typed into fields, and without task 10."""
+    tasks = json.loads(DRAWN_ROTATED.read_text())[:2]
+    for entry in (entry for task in tasks for entry in task["annotations"][0]["result"]):
+        if "text" in entry["value"]:
+            entry["value"]["text"] = [text for text in entry["value"]["text"] if not text.isdigit()]
+    return export_of(folder, *tasks)
+
+
+def test_boxes_drawn_while_the_view_was_rotated_lie_in_the_unrotated_image(tmp_path):
+    images = import_label_studio(without_stray_entries(tmp_path)).images
+    # 640 x 427.  china was turned right; the mouse went from (362, 189) to (401, 220) in that view, and
+    # x = y_view, y = 427 - x_view.
+    assert images["china"].slots[0].edit == Box(189, 427 - 401, 220, 427 - 362)
+    # sideways was turned left: (382, 0) to (424, 68) in that view, and x = 640 - y_view, y = x_view.
+    assert images["sideways"].slots[0].edit == Box(640 - 68, 382, 640, 424)
+    # There a second rectangle was rotated by its handle. On a screenshot of that view its corners lie
+    # at (137, 375), (257, 228), (334, 291), (215, 438).
+    seen = (640 - 438, 137, 640 - 228, 334)
+    assert max(abs(a - b) for a, b in zip(images["sideways"].slots[1].edit.as_list(), seen)) <= 2
+
+
+def test_a_label_key_that_was_typed_into_a_field_is_found():
+    assert [problem.split("): ")[1] for problem in import_label_studio(DRAWN_ROTATED).problems] == [
+        "edit_region [572, 382, 640, 424]: found target '1', expected words; delete this entry (a key that "
+        "was meant for the picture?)",
+        "edit_region [1289, 261, 1727, 846]: found candidates '2', expected words; delete this entry (a key "
+        "that was meant for the picture?)"]
 
 
 # ------------------------------------------------------------------------------- made-up exports

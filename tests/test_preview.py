@@ -11,8 +11,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from experiments.cli import main
 from rekey.geometry import Box
-from rekey.preview import (CONTEXT_COLOR, MODE_COLORS, SHEET_WIDTH_PX, contact_sheet, draw_outline,
-                           preview_slots, wrapped)
+from rekey.preview import (
+    CONTEXT_COLOR,
+    MODE_COLORS,
+    SHEET_WIDTH_PX,
+    contact_sheet,
+    draw_outline,
+    preview_slots,
+    wrapped,
+)
 from rekey.records import ImageSlots, Slot
 
 

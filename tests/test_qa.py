@@ -35,7 +35,8 @@ def test_attribute_questions_are_grammatical(key, text):
 
 
 def test_other_attributes_have_their_own_wording():
-    striped = build_question(record(painted("red-and-yellow striped train", None, pattern="dotted"), attribute="pattern"))
+    train = painted("red-and-yellow striped train", None, pattern="dotted")
+    striped = build_question(record(train, attribute="pattern"))
     assert striped.text == "What pattern does the train have?"
     assert set(striped.options) == {"plain", "striped", "dotted", "checked"}
     assert striped.source_answer == "striped"
@@ -50,8 +51,10 @@ def test_other_attributes_have_their_own_wording():
 @pytest.mark.parametrize("first, second, text, answer", [
     (painted("blue jacket on the cyclist", "white"), added("cat", "red"),
      "Is the white jacket on the cyclist to the left or right of the cat?", "left"),
-    (added("cat", "red"), painted("blue shorts", "white"), "Is the cat to the left or right of the white shorts?", "right"),
-    (painted("blue shorts", "white", 390, 500), added("cat", "red"), "Are the white shorts above or below the cat?", "below"),
+    (added("cat", "red"), painted("blue shorts", "white"),
+     "Is the cat to the left or right of the white shorts?", "right"),
+    (painted("blue shorts", "white", 390, 500), added("cat", "red"),
+     "Are the white shorts above or below the cat?", "below"),
 ])
 def test_position_questions_name_what_is_painted(first, second, text, answer):
     question = build_question(record(first, second))

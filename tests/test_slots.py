@@ -19,6 +19,7 @@ from rekey.geometry import Box
 from rekey.sampling import Pool
 from rekey.slots import check_slots, read_slots, slots_to_row, write_slots
 
+
 def written(folder: Path, text: str | bytes, name: str = "f.jsonl") -> Path:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
