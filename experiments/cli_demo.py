@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from importlib import resources
 from pathlib import Path
 
 import click
@@ -29,7 +28,7 @@ def demo(out: Path, workers: int | None) -> None:
     rekey demo --out demo
     """
     from experiments.demo_page import write_demo_page
-    from experiments.demo_photos import demo_photos
+    from experiments.demo_photos import PACKAGED_PHOTOS, demo_photos, demo_slots_file
     from experiments.generate import GenerateJob, generate
     from experiments.options import read_ledger
     from rekey.sampling import SamplingOptions
@@ -41,12 +40,15 @@ def demo(out: Path, workers: int | None) -> None:
     for path in photos.values():
         if not (out / "photos" / path.name).exists():
             shutil.copyfile(path, out / "photos" / path.name)
-    with resources.as_file(resources.files("experiments") / "demo_slots.jsonl") as packaged:
-        slots = {k: v for k, v in read_slots(packaged).items() if k in photos}
+    slots = {k: v for k, v in read_slots(demo_slots_file()).items() if k in photos}
     slots_file = out / "slots.jsonl"
     if not slots_file.exists():
         write_slots(slots_file, slots.values())
     n_slots = sum(len(image.slots) for image in slots.values())
+    missing = [photo for photo in PACKAGED_PHOTOS if photo.image_id not in photos]
+    if missing:
+        click.echo(f"without {', '.join(photo.image_id for photo in missing)}, which ship with "
+                   f"{', '.join(sorted({photo.package for photo in missing}))}:  pip install 'rekey[demo]'")
     click.echo(f"{len(slots)} photographs, {n_slots} human-marked slots, seeds {', '.join(map(str, SEEDS))}")
     workers = workers or os.cpu_count() or 1
     earlier: tuple[Path, ...] = ()

@@ -190,12 +190,14 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
 
 def _revision() -> dict[str, Any] | None:
     """Commit and whether the tree differs from it; None where the code is not in a git checkout."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve().parents[1]
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True,
                               timeout=10, check=True).stdout.strip()
     try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != here:
+            return None                 # installed inside somebody else's repository
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "-uno"))}
     except (OSError, subprocess.SubprocessError):
         return None

@@ -157,7 +157,8 @@ def test_an_avoided_item_never_comes_again_until_the_pool_is_empty():
 
 def test_difficulty_bands_and_like_source_choose_slots():
     scene = image(slot("small", 100, 100, candidates=["cat"], side=22),
-                  slot("large", 500, 400, candidates=["cat"], side=160), slot("source", 800, 100, targets=["red cup"], side=24))
+                  slot("large", 500, 400, candidates=["cat"], side=160),
+                  slot("source", 800, 100, targets=["red cup"], side=24))
     def drawn(difficulty, n=200):
         return [Pool(scene, SamplingOptions(difficulty=difficulty)).sample(s).keys[0].slot.slot_id for s in range(n)]
     assert set(drawn("hard")) == {"small", "source"}

@@ -1,0 +1,62 @@
+"""`rekey demo`: three instances and a page that stands alone."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+import experiments.demo_photos
+from experiments.cli import main
+from experiments.cli_demo import SEEDS
+from rekey.records import Item, from_json
+from rekey.store import read_jsonl
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo") / "demo"
+    result = CliRunner().invoke(main, ["demo", "--out", str(out), "--workers", "2"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert f"Open {out}/index.html" in result.output
+    return out
+
+
+def test_three_instances_of_certified_items_that_share_no_question(demo):
+    seen = set()
+    for seed in SEEDS:
+        items = [from_json(Item, line) for line in read_jsonl(demo / f"seed{seed}" / "items.jsonl")]
+        assert len(items) >= 5
+        assert all(certificate.passed for item in items for certificate in item.certificate)
+        questions = {(item.record.image_id, item.question, item.answer_text) for item in items}
+        assert not questions & seen
+        seen |= questions
+        assert (demo / f"seed{seed}" / "contact_sheet.jpg").exists()
+
+
+def test_the_page_holds_every_question_and_all_of_its_pictures(demo):
+    page = (demo / "index.html").read_text(encoding="utf-8")
+    items = [from_json(Item, line) for seed in SEEDS for line in read_jsonl(demo / f"seed{seed}" / "items.jsonl")]
+    for item in items:
+        assert item.question in page
+    pictures = re.findall(r'<img src="([^"]{5})', page)
+    assert len(pictures) >= len(items)
+    assert set(pictures) == {"data:"}
+    for link in re.findall(r'href="([^"]+)"', page):
+        assert (demo / link).exists()
+
+
+def test_a_second_call_finds_everything_done(demo):
+    before = {p: p.stat().st_mtime_ns for p in demo.rglob("images/*.png")}
+    result = CliRunner().invoke(main, ["demo", "--out", str(demo), "--workers", "1"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert {p: p.stat().st_mtime_ns for p in demo.rglob("images/*.png")} == before
+
+
+def test_photos_that_are_not_installed_are_named(tmp_path, monkeypatch):
+    real = experiments.demo_photos.find_spec
+    monkeypatch.setattr(experiments.demo_photos, "find_spec", lambda name: None if name == "sklearn" else real(name))
+    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo"), "--workers", "2"],
+                                catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "without china, flower, which ship with sklearn:  pip install 'rekey[demo]'" in result.output
+    assert "5 photographs" in result.output
