@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.options import SEED, SLOTS, sampling_options
+from experiments.options import SEED, SLOTS, read_ledger, sampling_options, what_is_left
 from experiments.progress import Progress
 
 
@@ -35,6 +35,7 @@ def generate(slots_file, images, seed, out, editor, sampling, distractors, avoid
     """
     from experiments.generate import GenerateJob
     from experiments.generate import generate as run
+    from rekey.slots import read_slots
     from rekey.store import parse_shard
     job = GenerateJob(slots_file, images, out, seed, editor, sampling, distractors, avoid,
                       parse_shard(shard) if shard else None, workers)
@@ -42,6 +43,9 @@ def generate(slots_file, images, seed, out, editor, sampling, distractors, avoid
                f"into {out}")
     with Progress("images") as progress:
         summary = run(job, progress)
+    if not shard:
+        used = avoid | read_ledger((out,))
+        click.echo(what_is_left(list(read_slots(slots_file).values()), sampling, seed, used))
     report(summary, out, shard)
 
 

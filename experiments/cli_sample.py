@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.options import SEED, SLOTS, sampling_options
+from experiments.options import SEED, SLOTS, sampling_options, what_is_left
 from rekey.qa import build_question
 from rekey.records import to_json
-from rekey.sampling import NoItem, Pool, PoolSize
+from rekey.sampling import NoItem, Pool, PoolSize, identity
 from rekey.slots import read_slots
 from rekey.store import dumps, write_atomic
 
@@ -28,17 +28,17 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
     rekey sample --slots slots.jsonl --seed 7 --out seed7.jsonl
     rekey sample --slots slots.jsonl --seed 8 --avoid seed7.jsonl | head
     """
-    lines, failures, size, left = [], [], PoolSize(0, 0, 0, 0), 0
-    for image in read_slots(slots_file).values():
+    lines, failures, used, size = [], [], set(avoid), PoolSize(0, 0, 0, 0)
+    images = list(read_slots(slots_file).values())
+    for image in images:
         pool = Pool(image, sampling)
         size += pool.size()
-        if avoid:
-            left += len(pool.identities(seed) - avoid)
         try:
             record = pool.sample(seed, avoid)
         except NoItem as reason:
             failures.append(f"{image.image_id}: {reason}")
             continue
+        used.add(identity(record))
         question = build_question(record, distractors)
         lines.append(dumps({"item_id": f"{image.image_id}/seed{seed}", "question": question.text,
                             "options": question.options, "answer": question.answer, "category": question.category,
@@ -52,8 +52,6 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
     click.echo(f"{len(lines)} items, {len(failures)} images without one.  Pool: {size.attribute:,} attribute and "
                f"{size.position:,} position items (by the paper's formula {size.attribute_formula:,} and "
                f"{size.position_formula:,})", err=True)
-    if avoid:
-        click.echo(f"{len(avoid):,} items are in the ledger; {left - len(lines):,} questions will be left after "
-                   "this instance", err=True)
+    click.echo(what_is_left(images, sampling, seed, used), err=True)
     if failures:
         click.get_current_context().exit(EXIT_SOME_FAILED)

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from rekey.images import find_image, load_image
+from rekey.preview import draw_outline
 from rekey.qa import instruction
 from rekey.records import ImageSlots, Item, from_json, option_letter
 from rekey.store import read_jsonl
@@ -58,9 +59,7 @@ def _with_boxes(pixels: np.ndarray, image: ImageSlots) -> np.ndarray:
     picture = picture.resize((PHOTO_WIDTH_PX, round(picture.height * scale)), Image.LANCZOS)
     draw = ImageDraw.Draw(picture)
     for slot in image.slots:
-        box = [round(v * scale) for v in slot.edit.as_list()]
-        draw.rectangle([b + d for b, d in zip(box, (-1, -1, 1, 1), strict=True)], outline=(255, 255, 255))
-        draw.rectangle(box, outline=(220, 60, 0) if slot.mode == "replace" else (0, 110, 220))
+        draw_outline(draw, slot.edit.scaled(scale), "#ff7a1a" if slot.mode == "replace" else "#3b9bff", 2)
     return np.asarray(picture)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
 import click
 
 from rekey.errors import InputError
 from rekey.plausible import Plausible
-from rekey.records import SamplingRecord, from_json
-from rekey.sampling import SamplingOptions, identity
+from rekey.records import ImageSlots, SamplingRecord, from_json
+from rekey.sampling import Pool, SamplingOptions, identity
 from rekey.store import read_jsonl
 
 SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",
@@ -47,6 +47,17 @@ def sampling_options(command: Callable) -> Callable:
     for option in reversed(_SAMPLING):
         wrapped = option(wrapped)
     return wrapped
+
+
+def what_is_left(images: Iterable[ImageSlots], sampling: SamplingOptions, seed: int, used: Set[str]) -> str:
+    """A sentence on how many questions the images can still give once those in `used` are out."""
+    pools = [Pool(image, sampling).identities(seed) for image in images]
+    left = {image.image_id: len(pool - used) for image, pool in zip(images, pools, strict=True) if pool}
+    if not left:
+        return "no image can give a question"
+    scarce = min(left, key=left.get)
+    return (f"{sum(left.values()):,} of {sum(map(len, pools)):,} questions are left for later instances; "
+            f"{scarce} has the fewest, {left[scarce]:,}")
 
 
 def read_ledger(paths: tuple[Path, ...]) -> frozenset[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.options import what_is_left
 from rekey.colors import COLORS, parse_reference
 from rekey.geometry import Box
 from rekey.plausible import Plausible
@@ -153,6 +154,12 @@ def test_an_avoided_item_never_comes_again_until_the_pool_is_empty():
         released.add(identity(record))
     with pytest.raises(NoItem, match="all 10 attribute items of this image are in the ledger"):
         Pool(scene).sample(10, released)
+
+
+def test_the_ledger_says_how_many_questions_are_left():
+    released = {identity(Pool(TOY).sample(1))}
+    assert what_is_left([TOY], SamplingOptions(), 1, released | {"of another image"}) == (
+        "53 of 54 questions are left for later instances; toy has the fewest, 53")
 
 
 def test_difficulty_bands_and_like_source_choose_slots():
