@@ -39,11 +39,12 @@ from editors.classical import ClassicalEditor
 from editors.insert import render_insertion
 from editors.segment import segment_object
 from experiments.demo_photos import demo_photos, demo_slots_file
-from rekey.colors import COLORS, parse_reference
+from rekey.colors import COLORS
 from rekey.compositing import paste
 from rekey.editing import Editor, EditRequest
 from rekey.images import load_image
 from rekey.records import Slot, VisualKey
+from rekey.references import parse_reference
 from rekey.regenerate import KeyEdit, edit_key
 from rekey.slots import read_slots
 

@@ -5,8 +5,8 @@
 Builds the sources and their annotation (as many slots, of the sizes and with the nouns of the released
 V*Bench annotation), runs `rekey generate` as a user would, and prints seconds per item, the peak memory of
 all its processes together, and, for scale, what plain Pillow needs to decode each source and save it
-as PNG with its default settings, on one core.  The published pipeline takes 5 to 8 s per item with its
-fake editor (measured on a machine like the one this project is tested on).
+as PNG with its default settings, on one core.  For comparison: the pipeline released with the
+paper took 5 to 8 s per item with its fake editor, on two shared cores.
 """
 
 from __future__ import annotations

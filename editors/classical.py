@@ -16,8 +16,7 @@ import numpy as np
 
 from rekey.colors import COLORS
 from rekey.editing import EditRequest
-from rekey.patterns import PATTERNS
-from rekey.records import VisualKey
+from rekey.records import PATTERNS, VisualKey
 
 # The modules that draw import OpenCV and the scene code; `can` and `describe` must not wait for them.
 

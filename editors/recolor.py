@@ -20,6 +20,7 @@ from editors.segment import refine_alpha, segment_object
 from rekey import colors
 from rekey.editing import EditRequest
 from rekey.geometry import Box
+from rekey.references import parse_reference
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class _Area:
     def of(request: EditRequest, solid: bool = False) -> _Area:
         height, width = request.canvas.shape[:2]
         box = request.box.clipped(width, height)
-        hint = colors.parse_reference(request.key.object).colors
+        hint = parse_reference(request.key.object).colors
         mask = segment_object(request.canvas, box, hint, min(request.attempt, _MAX_ATTEMPT), solid)
         window = box.grown(24).clipped(width, height)
         inner = box.moved(-window.left, -window.top)

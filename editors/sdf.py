@@ -59,6 +59,9 @@ class Material(IntEnum):
     NOSE = 13
 
 
+# By name alone in the files of solids, where they stand in almost every line.
+(KEY, RUBBER, METAL, DETAIL, KEY_DARK, KEY_LIGHT, BEAK, WOOD, EYE, LEAF, GLASS, SKIN, HEART, NOSE) = Material
+
 KEY_MATERIALS = (Material.KEY, Material.KEY_DARK, Material.KEY_LIGHT)
 """Materials that a person would call by the name of the key color."""
 

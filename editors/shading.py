@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from editors.sdf import KEY_MATERIALS, Material, Vector
+from rekey.records import PATTERNS
 
 if TYPE_CHECKING:
     from editors.solids import Solid
 
 Pattern = Literal["plain", "striped", "dotted", "checked"]
-PATTERNS: tuple[Pattern, ...] = ("plain", "striped", "dotted", "checked")
 
 LUMINANCE = np.array((0.2126, 0.7152, 0.0722), np.float32)
 _STRIPES, _CELLS, _DOTS = 3.5, 4.5, 4.0     # across the object: few and bold, to be seen at 60 pixels

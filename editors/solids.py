@@ -22,6 +22,7 @@ from editors import solids_things as things
 from editors import solids_vehicles as vehicles
 from editors import solids_water as water
 from editors.sdf import KEY_MATERIALS, Material, Part, Points
+from rekey.references import singular
 
 __all__ = ["KEY_MATERIALS", "SOLIDS", "Material", "Part", "Placement", "Points", "Solid", "find_solid",
            "known_nouns"]
@@ -176,9 +177,6 @@ SOLIDS: Mapping[str, Solid] = MappingProxyType({solid.name: solid for solid in _
 _BY_NOUN: Mapping[str, Solid] = MappingProxyType(
     {noun: solid for solid in _ALL for noun in (solid.name, *solid.synonyms)})
 
-_IRREGULAR_PLURALS = {"mice": "mouse"}
-
-
 def known_nouns() -> tuple[str, ...]:
     """Every noun `find_solid` knows in the singular, names and synonyms, sorted."""
     return tuple(sorted(_BY_NOUN))
@@ -191,22 +189,8 @@ def find_solid(noun: str) -> Solid | None:
         words = words[1:]
     if not words:
         return None
-    for last in _singulars(words[-1]):
+    for last in (words[-1], singular(words[-1])):
         solid = _BY_NOUN.get(" ".join([*words[:-1], last]))
         if solid is not None:
             return solid
     return None
-
-
-def _singulars(word: str) -> tuple[str, ...]:
-    """The word itself first, then what it may be the plural of."""
-    candidates = [word]
-    if word in _IRREGULAR_PLURALS:
-        candidates.append(_IRREGULAR_PLURALS[word])
-    if word.endswith("ies"):
-        candidates.append(word[:-3] + "y")
-    if word.endswith("es"):
-        candidates.append(word[:-2])
-    if word.endswith("s"):
-        candidates.append(word[:-1])
-    return tuple(candidates)

@@ -11,7 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from editors.sdf import (
-    Material,
+    BEAK,
+    DETAIL,
+    EYE,
+    KEY,
+    KEY_DARK,
+    KEY_LIGHT,
+    NOSE,
+    RUBBER,
+    SKIN,
+    WOOD,
     Part,
     Points,
     box,
@@ -32,10 +41,6 @@ from editors.sdf import (
     union,
     without,
 )
-
-KEY, RUBBER, DETAIL, KEY_DARK, KEY_LIGHT, BEAK, WOOD, EYE, SKIN, NOSE = (
-    Material.KEY, Material.RUBBER, Material.DETAIL, Material.KEY_DARK, Material.KEY_LIGHT, Material.BEAK,
-    Material.WOOD, Material.EYE, Material.SKIN, Material.NOSE)
 
 
 def cat(p: Points) -> list[Part]:

@@ -13,7 +13,14 @@ from itertools import pairwise
 import numpy as np
 
 from editors.sdf import (
-    Material,
+    DETAIL,
+    GLASS,
+    KEY,
+    KEY_DARK,
+    KEY_LIGHT,
+    METAL,
+    RUBBER,
+    WOOD,
     Part,
     Points,
     box,
@@ -36,10 +43,6 @@ from editors.sdf import (
     union,
     without,
 )
-
-KEY, RUBBER, METAL, DETAIL, KEY_DARK, KEY_LIGHT, WOOD, GLASS = (
-    Material.KEY, Material.RUBBER, Material.METAL, Material.DETAIL, Material.KEY_DARK, Material.KEY_LIGHT,
-    Material.WOOD, Material.GLASS)
 
 
 def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -11,7 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from editors.sdf import (
-    Material,
+    DETAIL,
+    HEART,
+    KEY,
+    KEY_DARK,
+    KEY_LIGHT,
+    LEAF,
+    METAL,
+    RUBBER,
+    WOOD,
     Part,
     Points,
     box,
@@ -36,10 +44,6 @@ from editors.sdf import (
     union,
     without,
 )
-
-KEY, RUBBER, METAL, DETAIL, KEY_DARK, KEY_LIGHT, WOOD, LEAF, HEART = (
-    Material.KEY, Material.RUBBER, Material.METAL, Material.DETAIL, Material.KEY_DARK, Material.KEY_LIGHT,
-    Material.WOOD, Material.LEAF, Material.HEART)
 
 
 def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:

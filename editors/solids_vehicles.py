@@ -11,7 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from editors.sdf import (
-    Material,
+    DETAIL,
+    GLASS,
+    KEY,
+    KEY_DARK,
+    KEY_LIGHT,
+    METAL,
+    RUBBER,
     Part,
     Points,
     box,
@@ -32,11 +38,6 @@ from editors.sdf import (
     union,
     without,
 )
-
-KEY, RUBBER, METAL, DETAIL, KEY_DARK, KEY_LIGHT, GLASS = (
-    Material.KEY, Material.RUBBER, Material.METAL, Material.DETAIL, Material.KEY_DARK, Material.KEY_LIGHT,
-    Material.GLASS)
-
 
 # -- wheels ------------------------------------------------------------------------------------
 

@@ -11,7 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from editors.sdf import (
-    Material,
+    DETAIL,
+    GLASS,
+    KEY,
+    KEY_DARK,
+    KEY_LIGHT,
+    RUBBER,
+    WOOD,
     Part,
     Points,
     box,
@@ -31,10 +37,6 @@ from editors.sdf import (
     union,
     without,
 )
-
-KEY, RUBBER, DETAIL, KEY_DARK, KEY_LIGHT, WOOD, GLASS = (
-    Material.KEY, Material.RUBBER, Material.DETAIL, Material.KEY_DARK, Material.KEY_LIGHT, Material.WOOD,
-    Material.GLASS)
 
 
 def _sail(p: Points, outline: list[tuple[float, float]], luff_x: float) -> np.ndarray:

@@ -58,6 +58,9 @@ class LazyGroup(click.Group):
             if error.errno == errno.EPIPE:          # `rekey sample ... | head`
                 sys.stderr.close()
                 ctx.exit(1)
+            if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
+                click.echo(f"rekey: {error.filename}: {error.strerror}; give another path", err=True)
+                ctx.exit(EXIT_INPUT)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
             click.echo(f"rekey: {error.strerror}: {error.filename or 'while writing'}; nothing that was finished is "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import click
 
+from experiments.cli import EXIT_SOME_FAILED
+from experiments.options import WORKERS, read_ledger
 from experiments.progress import Progress
 
 SEEDS = (1, 2, 3)
@@ -16,9 +17,8 @@ SEEDS = (1, 2, 3)
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True,
               help="Folder for the three instances and the page.")
-@click.option("--workers", type=click.IntRange(min=1), default=None, show_default="number of cores",
-              help="Processes to use.")
-def demo(out: Path, workers: int | None) -> None:
+@WORKERS
+def demo(out: Path, workers: int) -> None:
     """Renew the photographs that ship with scikit-image, matplotlib and scikit-learn, three times.
 
     No weights, no network, no GPU.  Each seed draws other edits on the same human-marked slots, and no
@@ -30,7 +30,6 @@ def demo(out: Path, workers: int | None) -> None:
     from experiments.demo_page import write_demo_page
     from experiments.demo_photos import PACKAGED_PHOTOS, demo_photos, demo_slots_file
     from experiments.generate import GenerateJob, generate
-    from experiments.options import read_ledger
     from rekey.sampling import SamplingOptions
     from rekey.slots import read_slots, write_slots
 
@@ -48,10 +47,10 @@ def demo(out: Path, workers: int | None) -> None:
     missing = [photo for photo in PACKAGED_PHOTOS if photo.image_id not in photos]
     if missing:
         click.echo(f"without {', '.join(photo.image_id for photo in missing)}, which ship with "
-                   f"{', '.join(sorted({photo.package for photo in missing}))}:  pip install 'rekey[demo]'")
+                   f"{', '.join(sorted({photo.package for photo in missing}))} (pip install scikit-learn)")
     click.echo(f"{len(slots)} photographs, {n_slots} human-marked slots, seeds {', '.join(map(str, SEEDS))}")
-    workers = workers or os.cpu_count() or 1
     earlier: tuple[Path, ...] = ()
+    n_failed = 0
     for seed in SEEDS:
         folder = out / f"seed{seed}"
         with Progress("images") as progress:
@@ -60,6 +59,9 @@ def demo(out: Path, workers: int | None) -> None:
         click.echo(f"seed {seed}: {summary.n_items} certified items, {summary.n_rejected} draws thrown away, "
                    f"{len(summary.failures)} images without an item")
         earlier += (folder,)
+        n_failed += len(summary.failures)
     page = write_demo_page(out, slots, SEEDS)
     click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
     click.echo(f"Next:  rekey items export {out}/seed1 --to vlmevalkit --out {out}/seed1.tsv")
+    if n_failed:
+        click.get_current_context().exit(EXIT_SOME_FAILED)

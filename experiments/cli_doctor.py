@@ -11,12 +11,15 @@ from pathlib import Path
 
 import click
 
+from experiments.cli import EXIT_INPUT
+from experiments.options import n_cores
+
 NEEDED = ("numpy", "pillow", "scipy", "scikit-image", "opencv-python-headless", "matplotlib", "click", "tqdm",
           "jinja2", "pyarrow")
 FOR_MODELS = ("torch", "torchvision", "transformers", "accelerate", "diffusers", "safetensors")
-OPTIONAL = {"flash-attn": "FlashAttention-2; SDPA is used without it:  pip install 'rekey[flash]'",
-            "vllm": "batch evaluation:  pip install 'rekey[vllm]'",
-            "scikit-learn": "two of the demo's photos:  pip install 'rekey[demo]'"}
+OPTIONAL = {"flash-attn": "FlashAttention-2; SDPA is used without it",
+            "vllm": "batch evaluation",
+            "scikit-learn": "two of the demo's photos"}
 
 
 @click.command()
@@ -37,8 +40,8 @@ def doctor(out: Path) -> None:
             missing.append(package)
     for package, use in OPTIONAL.items():
         version = _version(package)
-        click.echo(f"{'ok' if version else '-':10}  {package} {version or '(optional) ' + use}")
-    click.echo(f"cores       {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}")
+        click.echo(f"{'ok' if version else '-':10}  {package} {version or f'(optional: {use}; pip install {package})'}")
+    click.echo(f"cores       {n_cores()}")
     click.echo(f"GPU         {_gpu()}")
     click.echo(f"disk        {_disk(out)}")
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
@@ -49,9 +52,10 @@ def doctor(out: Path) -> None:
     needed = [p for p in missing if p in NEEDED]
     if needed:
         click.echo(f"rekey: {', '.join(needed)} missing; install with:  pip install -c constraints.txt -e .", err=True)
-        click.get_current_context().exit(2)
+        click.get_current_context().exit(EXIT_INPUT)
     if missing:
-        click.echo(f"Renewing images works; models need {', '.join(missing)}:  pip install 'rekey[models]'")
+        click.echo(f"Renewing images works; models need {', '.join(missing)}; in the repository:  "
+                   "pip install -c constraints.txt -e '.[models]'")
     click.echo("Next:  rekey demo --out demo")
 
 

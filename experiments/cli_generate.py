@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.options import SEED, SLOTS, read_ledger, sampling_options, what_is_left
+from experiments.options import SEED, SLOTS, WORKERS, read_ledger, sampling_options, what_is_left
 from experiments.progress import Progress
 
 
@@ -21,8 +20,7 @@ from experiments.progress import Progress
 @click.option("--editor", default="classical", show_default=True, help="What draws the edits.")
 @sampling_options
 @click.option("--shard", metavar="i/n", help="Do the i-th of n parts; `rekey merge` joins them.")
-@click.option("--workers", type=click.IntRange(min=1), default=len(os.sched_getaffinity(0)) if hasattr(
-    os, "sched_getaffinity") else os.cpu_count(), show_default="number of cores", help="Processes to use.")
+@WORKERS
 def generate(slots_file, images, seed, out, editor, sampling, distractors, avoid, shard, workers) -> None:
     """Make a fresh instance: sample, edit, composite, certify, retry.
 

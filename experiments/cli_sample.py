@@ -28,6 +28,7 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
     rekey sample --slots slots.jsonl --seed 7 --out seed7.jsonl
     rekey sample --slots slots.jsonl --seed 8 --avoid seed7.jsonl | head
     """
+    click.echo(f"Drawing records of {slots_file} with seed {seed}" + (f" into {out}" if out else ""), err=True)
     lines, failures, used, size = [], [], set(avoid), PoolSize(0, 0, 0, 0)
     images = list(read_slots(slots_file).values())
     for image in images:
@@ -53,5 +54,6 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
                f"{size.position:,} position items (by the paper's formula {size.attribute_formula:,} and "
                f"{size.position_formula:,})", err=True)
     click.echo(what_is_left(images, sampling, seed, used), err=True)
+    click.echo(f"Next:  rekey generate --slots {slots_file} --images DIR --seed {seed} --out DIR", err=True)
     if failures:
         click.get_current_context().exit(EXIT_SOME_FAILED)

@@ -181,7 +181,7 @@ def import_(context: click.Context, export: Path, out: Path, annotator: str | No
 
 @slots.command("label-config")
 def label_config() -> None:
-    """Print the labelling interface for Label Studio.
+    """Print the labeling interface for Label Studio.
 
     \b
     Example:

@@ -11,7 +11,7 @@ The folder holds, when done:
     pairs/           before and after of each edit, for looking
     contact_sheet*.jpg
     plan.json        the settings; a folder never mixes two plans
-    journal.jsonl    what the first three are made from: one line per image, appended in order
+    journal.jsonl    what the first three are made from: one line per image, appended as each is done
     run.json         command, commit, versions, times
 
 Killed at any point and started again, it ends in the same bytes (run.json, which holds times, aside).
@@ -35,11 +35,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.contact_sheet import write_contact_sheets
 from experiments.editors_by_name import make_editor
-from rekey import store
+from rekey import __version__, store
 from rekey.errors import InputError, Interrupted
 from rekey.geometry import Box
-from rekey.images import find_image, image_size, load_image, save_png
+from rekey.images import find_image, image_size, index_images, load_image, save_png
 from rekey.qa import Distractors
 from rekey.records import ImageSlots, to_json
 from rekey.regenerate import Outcome, regenerate, unchanged_outside
@@ -69,6 +70,7 @@ class GenerateJob:
         """Everything the result depends on, but for the pixels of the sources."""
         plausible = self.sampling.plausible
         return {
+            "rekey": __version__,
             "slots_sha256": store.sha256_json(to_json(tuple(slots.values()))),
             "image_ids": list(slots),
             "seed": self.seed,
@@ -107,46 +109,60 @@ def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda don
     _claim(job.out, plan)
     mine = store.shard_of(list(slots.values()), job.shard)
     with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
-        journal.keep(lambda line: "item" not in line or (job.out / line["item"]["image"]).exists())
-        done = {line["image_id"] for line in journal.lines}
-        todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in done]
-        progress(len(done), len(mine))
-        with _stop_requested() as stop, contextlib.closing(_work_through(todo, job.workers)) as lines:
-            for n, line in enumerate(lines, 1):
+        journal.keep(lambda line: _still_true(line, job.out, paths))
+        # Whatever shard did an image, and of how many, it need not be done again.
+        lines = {line["image_id"]: line for line in _all_lines(job.out) if _still_true(line, job.out, paths)}
+        todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in lines]
+        n_before = len(mine) - len(todo)
+        progress(n_before, len(mine))
+        with _stop_requested() as stop, contextlib.closing(_work_through(todo, job.workers)) as made:
+            for n, line in enumerate(made, 1):
                 journal.append(line)
-                progress(len(done) + n, len(mine))
+                lines[line["image_id"]] = line
+                progress(n_before + n, len(mine))
                 if stop.is_set() and n < len(todo):
-                    raise Interrupted(f"{len(done) + n} of {len(mine)} images done")
-        lines = list(journal.lines)
+                    raise Interrupted(f"{n_before + n} of {len(mine)} images done")
     settings = plan | {"slots": str(job.slots_file), "images": str(job.images), "workers": job.workers,
                        "shard": job.shard and "{}/{}".format(*job.shard)}
     store.write_json(job.out / store.shard_name("run", job.shard, ".json"), store.run_manifest(settings, started))
+    mine_done = [lines[image.image_id] for image in mine]
     if job.shard is None:
-        _finish(job.out, lines, list(slots))
-    return _summary(lines, len(done))
+        _finish(job.out, mine_done)
+    return _summary(mine_done, n_before)
 
 
 def merge(out: Path) -> Summary:
     """Join the shards of an instance; the folder is then as one run would have left it."""
-    plan_file = out / "plan.json"
-    if not plan_file.exists():
+    if not (out / "plan.json").exists():
         raise InputError(f"{out}: no plan.json there; expected the --out folder of `rekey generate --shard i/n`")
-    journals = sorted(out.glob("journal-*-of-*.jsonl"))
-    lines = [line for path in journals for line in store.read_jsonl(path)]
-    if not journals and (out / "journal.jsonl").exists():        # merged before: do it again, in case it was killed
-        lines = store.read_jsonl(out / "journal.jsonl")
-    order = store.read_json(plan_file)["image_ids"]
-    missing = [image_id for image_id in order if image_id not in {line["image_id"] for line in lines}]
+    lines = {line["image_id"]: line for line in _all_lines(out)}
+    order = store.read_json(out / "plan.json")["image_ids"]
+    missing = [image_id for image_id in order if image_id not in lines]
     if missing:
         raise InputError(f"{out}: {len(missing)} of {len(order)} images are not done ({_listed(missing)}); "
                          "run the shards that hold them to their end, then merge")
-    _finish(out, lines, order)
     manifests = sorted(out.glob("run-*-of-*.json"))
     if manifests:
         store.write_json(out / "run.json", {"shards": [store.read_json(path) for path in manifests]})
-    for path in (*journals, *manifests):
+    ordered = [lines[image_id] for image_id in order]
+    _finish(out, ordered)
+    for path in manifests:
         path.unlink()
-    return _summary(lines, 0)
+    return _summary(ordered, 0)
+
+
+def _all_lines(out: Path) -> list[dict[str, Any]]:
+    """Lines of all journals in the folder, those of other shards included."""
+    return [line for path in sorted(out.glob("journal*.jsonl")) for line in store.read_journal(path)]
+
+
+def _still_true(line: dict[str, Any], out: Path, paths: dict[str, Path]) -> bool:
+    """Whether a journal line holds: its source is the same file, and its pictures are there."""
+    path = paths.get(line["image_id"])
+    if path is None or line.get("source_file_sha256") != store.sha256_file(path):
+        return False
+    return "item" not in line or ((out / line["item"]["image"]).exists()
+                                  and (out / "pairs" / f"{line['image_id']}.png").exists())
 
 
 # --------------------------------------------------------------------------------- one image
@@ -161,13 +177,14 @@ class _Task:
 def _make(task: _Task) -> dict[str, Any]:
     """Renew one image, write its pictures, and return its journal line."""
     job, image_id = task.job, task.image.image_id
+    line: dict[str, Any] = {"image_id": image_id, "source_file_sha256": store.sha256_file(task.path)}
     try:
         source = load_image(task.path)
     except InputError as error:
-        return {"image_id": image_id, "failure": str(error)}
+        return line | {"failure": str(error)}
     outcome = regenerate(source, Pool(task.image, job.sampling), job.seed, make_editor(job.editor),
                          distractors=job.distractors, avoid=job.avoid)
-    line: dict[str, Any] = {"image_id": image_id, "source_sha256": source.sha256}
+    line["source_sha256"] = source.sha256
     if outcome.rejected:
         line["rejected"] = list(outcome.rejected)
     if outcome.item is None:
@@ -271,9 +288,10 @@ def _stop_requested() -> Iterator[threading.Event]:
 def _find_images(folder: Path, slots: dict[str, ImageSlots]) -> dict[str, Path]:
     """The file of every image; all missing files and all boxes that leave their image are listed."""
     paths, problems = {}, []
+    index = index_images(folder)
     for image in slots.values():
         try:
-            path = paths[image.image_id] = find_image(folder, image.image_id)
+            path = paths[image.image_id] = find_image(folder, image.image_id, index)
             width, height = image_size(path)
         except InputError as error:
             problems.extend(error.problems)
@@ -289,35 +307,33 @@ def _find_images(folder: Path, slots: dict[str, ImageSlots]) -> dict[str, Path]:
 
 
 def _claim(out: Path, plan: dict[str, Any]) -> None:
-    """Make the folder this plan's, or check that it is."""
+    """Make the folder this plan's, or check that it is.  Shards may do so at the same moment."""
     plan_file = out / "plan.json"
-    if plan_file.exists():
-        old = store.read_json(plan_file)
-        differing = [f"{key} was {_short(old.get(key))}, now {_short(value)}"
-                     for key, value in plan.items() if old.get(key) != value]
-        if differing:
-            raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); "
-                             "give another --out, or the settings it was started with")
-        return
-    if out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()):
-        raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
-    store.write_json(plan_file, plan)
+    if not plan_file.exists():
+        taken = out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
+        if taken and not plan_file.exists():        # asked again: another shard may have come in between
+            raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
+        if not taken:
+            store.write_json(plan_file, plan)
+    old = store.read_json(plan_file)
+    differing = [f"{key} was {_short(old.get(key))}, now {_short(value)}"
+                 for key, value in plan.items() if old.get(key) != value]
+    if differing:
+        raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); "
+                         "give another --out, or the settings it was started with")
 
 
-def _finish(out: Path, lines: list[dict[str, Any]], order: list[str]) -> None:
-    """Write the files that people and later commands read, in the order of the annotations."""
-    place = {image_id: n for n, image_id in enumerate(order)}
-    lines = sorted(lines, key=lambda line: place[line["image_id"]])
+def _finish(out: Path, lines: list[dict[str, Any]]) -> None:
+    """Write the files that people and later commands read, from the lines in annotation order."""
     store.write_jsonl(out / "rejected.jsonl", ({"image_id": line["image_id"], **rejected}
                                                for line in lines for rejected in line.get("rejected", ())))
     store.write_jsonl(out / "failed.jsonl", ({"image_id": line["image_id"], "reason": line["failure"]}
                                              for line in lines if "failure" in line))
     items = [line["item"] for line in lines if "item" in line]
     store.write_jsonl(out / "items.jsonl", items)
-    from experiments.contact_sheet import write_contact_sheets
     write_contact_sheets(out, items)
     store.write_jsonl(out / "journal.jsonl", lines)
-    for path in out.rglob(".*.tmp"):                # what a killed process was writing
+    for path in (*out.glob("journal-*-of-*.jsonl"), *out.rglob(".*.tmp")):      # merged; torn by a kill
         path.unlink()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from rekey.store import read_jsonl
 
 SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",
                      help="Annotations: one JSON object per image.")
+def n_cores() -> int:
+    """Cores this process may use: under Slurm and in containers fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+WORKERS = click.option("--workers", type=click.IntRange(min=1), default=n_cores, show_default="number of cores",
+                       help="Processes to use.")
 SEED = click.option("--seed", type=click.IntRange(min=0), required=True, help="Fixes every choice.")
 
 _SAMPLING = (

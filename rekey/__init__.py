@@ -1,7 +1,7 @@
 """ReKey: regenerate the answer-bearing detail of an image, and know the label by construction.
 
     slots  = read_slots("slots.jsonl")["vstar_0001"]
-    record = sample_record(slots, seed=1)
+    record = Pool(slots).sample(seed=1)
     q, options, answer = build_question(record)      # no image, no model
 """
 

@@ -1,6 +1,6 @@
 """Measurements that prove an edit, made from pixels alone (no model judges anything).
 
-    certificate = certify(before, after, raw, box, key)
+    certificate = certify(before, after, raw, box, mask_margin_px, key)
     certificate.passed, certificate.failed_checks
 
 Every renewed item carries one certificate per visual key.  It says that enough of the edit box

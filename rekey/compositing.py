@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rekey.geometry import Box
+from rekey.geometry import MAX_MASK_MARGIN_PX, Box
 from rekey.records import Slot
-from rekey.sampling import EDIT_MARGIN_PX
 
 
 def mask_margin_px(edit: Box) -> int:
     """How far the soft mask reaches beyond the edit box: 12% of its short side, 4 to 12 px."""
-    return max(4, min(EDIT_MARGIN_PX, round(0.12 * min(edit.width, edit.height))))
+    return max(4, min(MAX_MASK_MARGIN_PX, round(0.12 * min(edit.width, edit.height))))
 
 
 def soft_mask(edit: Box, window: Box) -> np.ndarray:
@@ -48,9 +47,11 @@ class Crop:
     box: Box
     """The edit box in canvas pixels."""
     window: Box
-    """What the canvas shows, in pixels of the image."""
+    """What the canvas shows of the image, in its pixels."""
     edit: Box
     """The edit box, in pixels of the image."""
+    square: Box | None = None
+    """What a square canvas covers: the window, and beyond the image its repeated border."""
 
 
 def cut(pixels: np.ndarray, slot: Slot, canvas_px: int | None) -> Crop:
@@ -58,7 +59,8 @@ def cut(pixels: np.ndarray, slot: Slot, canvas_px: int | None) -> Crop:
 
     canvas_px None: the context box at its native size, grown where it does not hold the soft mask
     and the ring that certificates measure.  Otherwise a square of that side, filled by growing the
-    context into the scene (never by padding or by changing the aspect), resampled with Lanczos.
+    context into the scene, resampled with Lanczos.  The aspect is always kept; where the image is
+    narrower than the square, its border is repeated.
     """
     height, width = pixels.shape[:2]
     needed = slot.edit.grown(mask_margin_px(slot.edit) + 8)
@@ -69,31 +71,38 @@ def cut(pixels: np.ndarray, slot: Slot, canvas_px: int | None) -> Crop:
         return Crop(np.ascontiguousarray(pixels[window.slices]), slot.edit.moved(-window.left, -window.top),
                     window, slot.edit)
     from PIL import Image
-    window = _squared(window, width, height)
-    canvas = np.asarray(Image.fromarray(pixels[window.slices]).resize((canvas_px, canvas_px), Image.LANCZOS))
-    sx, sy = canvas_px / window.width, canvas_px / window.height
-    box = slot.edit.moved(-window.left, -window.top)
-    box = Box(int(box.left * sx), int(box.top * sy), -int(-box.right * sx // 1), -int(-box.bottom * sy // 1))
-    return Crop(canvas, box.clipped(canvas_px, canvas_px), window, slot.edit)
+    square = _squared(window, width, height)
+    window = square.clipped(width, height)
+    beyond = ((window.top - square.top, square.bottom - window.bottom),
+              (window.left - square.left, square.right - window.right), (0, 0))
+    shown = np.pad(pixels[window.slices], beyond, mode="edge")
+    canvas = np.asarray(Image.fromarray(shown).resize((canvas_px, canvas_px), Image.LANCZOS))
+    box = slot.edit.moved(-square.left, -square.top).scaled(canvas_px / square.width)
+    return Crop(canvas, box.clipped(canvas_px, canvas_px), window, slot.edit, square)
 
 
 def _squared(window: Box, width: int, height: int) -> Box:
-    """The window grown to a square inside the image, as far as the image's short side allows."""
-    side = min(max(window.width, window.height), width, height)
-    side_x, side_y = max(side, window.width), max(side, window.height)
-    left = min(max(0, window.left - (side_x - window.width) // 2), width - side_x)
-    top = min(max(0, window.top - (side_y - window.height) // 2), height - side_y)
-    return Box(left, top, left + side_x, top + side_y)
+    """A square that holds the window, inside the image as far as it fits."""
+    side = max(window.width, window.height)
+
+    def start(low: int, size: int, limit: int) -> int:
+        low -= (side - size) // 2
+        return (limit - side) // 2 if side > limit else min(max(0, low), limit - side)
+
+    left, top = start(window.left, window.width, width), start(window.top, window.height, height)
+    return Box(left, top, left + side, top + side)
 
 
 def to_window(crop: Crop, edited: np.ndarray) -> np.ndarray:
     """The editor's canvas at the window's own size, uint8 (height, width, 3)."""
     if edited.shape != crop.canvas.shape or edited.dtype != np.uint8:
         raise ValueError(f"the editor returned {edited.dtype} {edited.shape}, expected uint8 {crop.canvas.shape}")
-    if edited.shape[:2] == (crop.window.height, crop.window.width):
+    if crop.square is None:
         return edited
     from PIL import Image
-    return np.asarray(Image.fromarray(edited).resize((crop.window.width, crop.window.height), Image.LANCZOS))
+    side = crop.square.width
+    whole = np.asarray(Image.fromarray(edited).resize((side, side), Image.LANCZOS))
+    return np.ascontiguousarray(whole[crop.window.moved(-crop.square.left, -crop.square.top).slices])
 
 
 def paste(pixels: np.ndarray, crop: Crop, edited: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ class EditRequest:
     seed: int
     """Differs between keys and attempts; the only source of randomness an editor may use."""
     attempt: int
-    """0 for the first try.  After a failed certificate it grows: be plainer about the colour."""
+    """0 for the first try.  After a failed certificate it grows: be plainer about the color."""
     photo: PhotoView
 
 

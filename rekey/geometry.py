@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_MASK_MARGIN_PX = 12       # a compositing mask reaches this far beyond its edit box at most
+
 
 @dataclass(frozen=True, order=True)
 class Box:

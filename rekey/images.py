@@ -169,21 +169,17 @@ def index_images(folder: str | os.PathLike) -> dict[str, list[Path]]:
     return found
 
 
-def find_image(folder: str | os.PathLike, image_id: str) -> Path:
+def find_image(folder: str | os.PathLike, image_id: str, index: dict[str, list[Path]] | None = None) -> Path:
     """The one image file named `image_id` plus a known extension.
 
-    Files directly in `folder` win; subfolders (V*Bench keeps its images in two) are searched
-    only where there is none.  Zero or several files are an InputError.
+    Files directly in `folder` win over those in subfolders (V*Bench keeps its images in two).
+    index: `index_images(folder)`, where many are looked up.  Zero or several files are an InputError.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of images")
     if not image_id or "/" in image_id or "\\" in image_id or image_id.startswith("."):
         raise InputError(f"image id {image_id!r}: expected a file name without its extension")
-    matches = sorted(path for path in folder.iterdir()
-                     if path.stem == image_id and is_image_name(path.name) and path.is_file())
-    if not matches:
-        matches = index_images(folder).get(image_id, [])
+    found = (index_images(folder) if index is None else index).get(image_id, [])
+    matches = [path for path in found if path.parent == folder] or found
     if not matches:
         raise InputError(f"{image_id}: no image of that name in {folder}; expected {image_id}.jpg, "
                          f".png or another of {' '.join(EXTENSIONS)}")

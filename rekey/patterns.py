@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PATTERNS = ("plain", "striped", "dotted", "checked")
+from rekey.records import PATTERNS
 
 WORK_PX, MAX_WORK_PX = 72, 256      # shorter and longer side of the region while reading, at most
 MIN_PIXELS = 60             # of the changed region, at its own size

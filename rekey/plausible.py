@@ -11,11 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from rekey.colors import COLORS
 from rekey.errors import InputError
+
+ATTRIBUTES = ("color", "pattern", "material")
+MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,6 @@ class Plausible:
 
     table: dict[str, dict[str, frozenset[str]]]
     source: str
-
-    def __hash__(self) -> int:
-        return hash(self.source)
 
     def values(self, noun: str, head: str, attribute: str) -> frozenset[str] | None:
         """Values for the object, looked up by its full name, then by its head noun; None: any."""
@@ -52,9 +54,32 @@ class Plausible:
                 raise InputError(f"{source}: cannot be read ({error}); give a JSON file of object -> attribute -> "
                                  'values, or "builtin"') from None
         try:
-            table = {noun.lower(): {attribute: frozenset(values) for attribute, values in row.items()}
-                     for noun, row in json.loads(text).items()}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise InputError(f"{source}: not a table of plausible values ({error}); expected "
-                             '{"cat": {"color": ["black", "white"]}}') from None
+            rows = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{source}: not a JSON file ({error})") from None
+        if problems := list(_problems(rows)):
+            raise InputError(*(f"{source}: {problem}" for problem in problems[:MAX_LISTED]))
+        table = {noun.lower(): {attribute: frozenset(values) for attribute, values in row.items()}
+                 for noun, row in rows.items()}
         return cls(table, str(source))
+
+
+def _problems(rows: object) -> Iterator[str]:
+    """Everything that keeps parsed JSON from being a table of plausible values."""
+    if not isinstance(rows, dict):
+        yield 'not a table of plausible values; expected {"cat": {"color": ["black", "white"]}}'
+        return
+    if rows and not any(isinstance(row, dict) for row in rows.values()):
+        yield 'not a table of plausible values; expected {"cat": {"color": ["black", "white"]}}'
+        return
+    for noun, row in rows.items():
+        if not isinstance(row, dict):
+            yield f'{noun}: found {row!r}, expected an object such as {{"color": ["black", "white"]}}'
+            continue
+        for attribute, values in row.items():
+            if attribute not in ATTRIBUTES:
+                yield f"{noun}: found attribute {attribute!r}, expected one of {', '.join(ATTRIBUTES)}"
+            elif not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+                yield f"{noun}: found {values!r} as {attribute}, expected a list of names"
+            elif attribute == "color" and (unknown := sorted(set(values) - set(COLORS))):
+                yield f"{noun}: found color {', '.join(unknown)}, expected some of {', '.join(COLORS)}"

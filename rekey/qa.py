@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rekey.colors import COLORS, CONFUSABLE, PATTERN_WORDS, Reference, parse_reference
 from rekey.draws import Draws
 from rekey.records import SamplingRecord, VisualKey, option_letter
+from rekey.references import PATTERN_WORDS, Reference, parse_reference, the
 from rekey.sampling import VALUES, asked_axis
 
 Distractors = Literal["paper", "lure"]
@@ -34,9 +34,10 @@ class Question:
 def build_question(record: SamplingRecord, distractors: Distractors = "paper") -> Question:
     """The question about a record, with its options in random order.
 
-    distractors: "paper" draws wrong options from the pool without the answer and the old color;
-    "lure" makes the old color one of the wrong options, so that a model that recites its memory can
-    be caught doing it.  The order of "left" and "right" is random as well.
+    distractors: "paper" draws the wrong options from the pool without the answer and the old value
+    (patterns excepted: there are only four); "lure" makes the old value one of the wrong options, so
+    that a model that recites its memory can be caught doing it.  The other wrong options are drawn
+    evenly, so that the options say nothing about the answer.  "left" and "right" are shuffled as well.
     """
     draws = Draws("options", record.image_id, record.seed, record.draw)
     if record.question_type == "position":
@@ -52,12 +53,12 @@ def build_question(record: SamplingRecord, distractors: Distractors = "paper") -
 
 def _attribute_text(key: VisualKey, record: SamplingRecord) -> str:
     reference = parse_reference(key.object)
-    name = _asked_object(reference, record)
+    name = the(_asked_object(reference, record))
     if record.attribute == "color":
-        return f"What color {reference.verb} the {name}?"
+        return f"What color {reference.verb} {name}?"
     if record.attribute == "pattern":
-        return f"What pattern {'do' if reference.plural else 'does'} the {name} have?"
-    return f"What material {reference.verb} the {name} made of?"
+        return f"What pattern {'do' if reference.plural else 'does'} {name} have?"
+    return f"What material {reference.verb} {name} made of?"
 
 
 def _asked_object(reference: Reference, record: SamplingRecord) -> str:
@@ -70,41 +71,36 @@ def _asked_object(reference: Reference, record: SamplingRecord) -> str:
 
 
 def _old_value(key: VisualKey, record: SamplingRecord, draws: Draws) -> str | None:
+    """What the slot showed before, as a value of the pool; of two old colors ("red-and-white") one."""
     if key.mode == "add":
         return None
     reference = parse_reference(key.object)
     if record.attribute == "color":
-        # Of two old colors ("orange-and-white") one is offered: options are single words.
-        words = [w for w in reference.color_words if w in COLORS] or list(reference.color_words)
-        return draws.choice(words).replace("grey", "gray") if words else None
+        return draws.choice(reference.named_colors) if reference.named_colors else None
     if record.attribute == "pattern":
         return reference.pattern or "plain"
     return next((m for m in VALUES["material"] if m in reference.object.lower().split()), None)
 
 
 def _distractors(key: VisualKey, record: SamplingRecord, answer: str, lure: str | None, draws: Draws) -> list[str]:
-    pool = [v for v in VALUES[record.attribute] if v != answer and v != lure]
-    if record.attribute == "color":
-        old = parse_reference(key.object).colors if key.mode == "replace" else frozenset()
-        pool = [v for v in pool if v not in old]
-    if lure is None:
-        return draws.shuffled(pool)[:N_OPTIONS - 1]
-    # With the lure in, the others should be plainly wrong: none that borders on the answer.
-    clear = [v for v in pool if frozenset((v, answer)) not in CONFUSABLE]
-    others = draws.shuffled(clear if len(clear) >= N_OPTIONS - 2 else pool)
-    return [lure, *others[:N_OPTIONS - 2]]
+    old = set()
+    if key.mode == "replace" and record.attribute != "pattern":
+        reference = parse_reference(key.object)
+        old = reference.colors if record.attribute == "color" else set(reference.object.lower().split())
+    pool = draws.shuffled([v for v in VALUES[record.attribute] if v not in (answer, lure) and v not in old])
+    return ([lure] if lure else []) + pool[:N_OPTIONS - 1 - bool(lure)]
 
 
 def _position_question(record: SamplingRecord, draws: Draws) -> Question:
     first, second = record.keys
     verb = parse_reference(first.object).verb.capitalize()
-    phrases = [_phrase(key, record) for key in record.keys]
+    phrases = [the(_phrase(key, record)) for key in record.keys]
     (x1, y1), (x2, y2) = first.slot.edit.center, second.slot.edit.center
     if asked_axis(first.slot, second.slot) == "horizontal":
-        text = f"{verb} the {phrases[0]} to the left or right of the {phrases[1]}?"
+        text = f"{verb} {phrases[0]} to the left or right of {phrases[1]}?"
         answer, wrong = ("left", "right") if x1 < x2 else ("right", "left")
     else:
-        text = f"{verb} the {phrases[0]} above or below the {phrases[1]}?"
+        text = f"{verb} {phrases[0]} above or below {phrases[1]}?"
         answer, wrong = ("above", "below") if y1 < y2 else ("below", "above")
     options = tuple(draws.shuffled([answer, wrong]))
     return Question(text, options, option_letter(options.index(answer)), "relative_position", None)
@@ -129,4 +125,4 @@ def instruction(key: VisualKey) -> str:
     if key.mode == "add":
         return f"Add a {look} {reference.object} in the marked area."
     attribute = "pattern" if key.pattern else "material" if key.material else "color"
-    return f"Change ONLY the {attribute} of the {key.object} to {look}."
+    return f"Change ONLY the {attribute} of {the(key.object)} to {look}."

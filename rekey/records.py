@@ -19,6 +19,7 @@ from rekey.geometry import Box
 Mode = Literal["replace", "add"]
 QuestionType = Literal["attribute", "position"]
 Attribute = Literal["color", "pattern", "material"]
+PATTERNS = ("plain", "striped", "dotted", "checked")
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class VisualKey:
     mode: Mode
     """What is done: equal to `slot.mode` unless that is "either"."""
     object: str
-    """replace: the target as annotated, old colour included; add: the inserted noun."""
+    """replace: the target as annotated, old color included; add: the inserted noun."""
     color: str | None
-    """The painted colour; None where the object keeps its own (pattern or material edits)."""
+    """The painted color; None where the object keeps its own (pattern or material edits)."""
     pattern: str | None = None
     material: str | None = None
 
@@ -95,13 +96,13 @@ class Certificate:
     changed_fraction: float
     """Share of the edit box that visibly changed (CIEDE2000 above the threshold)."""
     measured: str | None
-    """The colour (or pattern) name that the changed pixels carry."""
+    """The color (or pattern) name that the changed pixels carry."""
     share: float
     """Share of the changed pixels that carry the wanted name."""
     area_gain: float
     """Area that carries the wanted name newly, as a share of the edit box."""
     ring_delta_e: float
-    """Median CIEDE2000 in a thin ring outside the mask before compositing: a colour drift."""
+    """Median CIEDE2000 in a thin ring outside the mask before compositing: a color drift."""
     clipped_fraction: float
     """Share of ring pixels that changed strongly: an object cut off by its box."""
     shape_correlation: float | None

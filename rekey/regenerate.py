@@ -88,19 +88,16 @@ def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,
     image_id = pool.image.image_id
     cache: dict[str, Any] = {}
     rejected: list[dict[str, Any]] = []
-    seen: set[tuple[VisualKey, ...]] = set()
+    tried: set[tuple[VisualKey, ...]] = set()
     draw = 0
     while len(rejected) < MAX_RECORDS:
         try:
-            record = pool.sample(seed, avoid, first_draw=draw)
+            record = pool.sample(seed, avoid, draw, tried)
         except NoItem as reason:
-            return Outcome(image_id, rejected=tuple(rejected), failure=str(reason))
+            last = f"; last: {rejected[-1]['reason']}" if rejected else ""
+            return Outcome(image_id, rejected=tuple(rejected), failure=f"{reason}{last}")
         draw = record.draw + 1
-        if record.keys in seen:                  # a small pool repeats itself; nothing new to try
-            if draw > 4 * MAX_RECORDS:
-                break
-            continue
-        seen.add(record.keys)
+        tried.add(record.keys)
         reason, edits = _edit_record(source.pixels, record, editor, cache)
         if reason is not None:
             rejected.append({"draw": record.draw, "edits": [instruction(key) for key in record.keys], "reason": reason,

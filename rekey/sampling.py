@@ -17,44 +17,27 @@ file changes no other image's record.  Constraints hold while drawing, not by re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rekey.colors import COLORS, parse_reference
+from rekey.colors import COLORS
 from rekey.difficulty import Difficulty, DifficultyWeights
 from rekey.draws import Draws
+from rekey.geometry import MAX_MASK_MARGIN_PX
 from rekey.plausible import Plausible
-from rekey.records import Attribute, ImageSlots, Mode, QuestionType, SamplingRecord, Slot, VisualKey
+from rekey.records import PATTERNS, Attribute, ImageSlots, Mode, QuestionType, SamplingRecord, Slot, VisualKey
+from rekey.references import Reference, could_mean, kind, parse_reference
 
 MIN_SEPARATION_PX = 20
-EDIT_MARGIN_PX = 12           # the compositing mask reaches this far beyond an edit box at most
 MAX_DRAWS = 64                # random draws before the rest of the pool is listed
 ATTRIBUTE_SHARE = 0.6         # of images without a category: 115 of the 191 V*Bench questions
 
 VALUES: dict[str, tuple[str, ...]] = {
     "color": COLORS,
-    "pattern": ("plain", "striped", "dotted", "checked"),
+    "pattern": PATTERNS,
     "material": ("plastic", "metal", "wood", "glass", "leather", "paper", "fabric", "rubber"),
 }
-
-# Nouns that name one another's objects: "the car" is ambiguous beside a white sedan.
-_KINDS = (
-    ("bicycle", "bike"), ("car", "sedan", "suv", "taxi", "van", "jeep"), ("dog", "puppy", "retriever"),
-    ("cat", "kitten"), ("bag", "handbag", "backpack", "purse"), ("lifebuoy", "float", "ring", "buoy"),
-    ("cup", "mug"), ("boat", "speedboat", "kayak", "ship"), ("duck", "swan", "bird", "pigeon", "seagull"),
-    ("hat", "cap", "beanie", "helmet"), ("poster", "painting", "picture"), ("phone", "smartphone"),
-    ("box", "carton"), ("bin", "can"), ("chair", "stool", "armchair"), ("motorcycle", "motorbike"),
-    ("truck", "lorry"), ("flower", "blossom"), ("suitcase", "luggage"), ("mouse", "rat"),
-    ("scooter", "moped"), ("bottle", "flask"), ("person", "man", "woman", "child"),
-)
-_KIND_OF = {word: kinds[0] for kinds in _KINDS for word in kinds}
-
-
-def kind(noun: str) -> str:
-    """A name shared by nouns that could be taken for each other; `noun` is a singular head noun."""
-    return _KIND_OF.get(noun, noun)
-
 
 class NoItem(Exception):
     """The image cannot give an item under the options; the message says why."""
@@ -112,18 +95,44 @@ def asked_axis(first: Slot, second: Slot) -> Literal["horizontal", "vertical"] |
 
 
 def identity(record: SamplingRecord) -> str:
-    """What makes two items the same for a model that remembers: question and answer.
+    """What makes two items of an image the same for a model that remembers: question and answer.
 
-    Two records that differ only in what the question does not name (the color of an added object in
-    a position question) have one identity.
+    Two records that differ only in what the question does not name (which of two places an added
+    object stands in, or the color of one in a position question) have one identity.
     """
+    def name(key: VisualKey) -> str:
+        return parse_reference(key.object).object.lower()
+
     if record.question_type == "attribute":
         (key,) = record.keys
-        parts = [f"{key.slot.slot_id}:{key.object}:{key.value(record.attribute)}"]
+        said = (name(key), key.value(record.attribute))
     else:
-        parts = sorted(f"{k.slot.slot_id}:{k.object}" + (f":{k.value(record.attribute)}" if k.mode == "replace" else "")
-                       for k in record.keys)
-    return "|".join((record.image_id, record.question_type, record.attribute, *parts))
+        first, second = record.keys
+        axis = asked_axis(first.slot, second.slot)
+        n = 1 if axis == "vertical" else 0
+        in_order = sorted(record.keys, key=lambda key: key.slot.edit.center[n])
+        said = (axis, *(f"{key.value(record.attribute)} {name(key)}" if key.mode == "replace" else name(key)
+                        for key in in_order))
+    return "|".join((record.image_id, record.question_type, record.attribute, *said))
+
+
+def scene_kinds(image: ImageSlots) -> dict[str, str]:
+    """Kind (and full name) of everything that the image's targets name -> the target that names it.
+
+    Such things are in the scene already, so none of their kind is added (Appendix B).
+    """
+    found: dict[str, str] = {}
+    for target in (target for slot in image.slots for target in slot.targets):
+        reference = parse_reference(target)
+        for name in (reference.object.lower(), *(kind(noun) for noun in (reference.head, reference.owner) if noun)):
+            found.setdefault(name, target)
+    return found
+
+
+def others_meant(image: ImageSlots, slot: Slot, target: str) -> list[str]:
+    """Other targets of the image that the name of this one could mean as well."""
+    others = [t for s in image.slots for t in s.targets if (s.slot_id, t) != (slot.slot_id, target)]
+    return [other for other in others if could_mean(target, other)]
 
 
 @dataclass
@@ -152,25 +161,22 @@ class Pool:
     # ------------------------------------------------------------------- what can be shown
 
     def _contents(self, slot: Slot) -> Iterator[Content]:
-        targets = [parse_reference(t) for s in self.image.slots for t in s.targets]
-        taken = {kind(noun) for t in targets for noun in (t.head, t.owner) if noun}
-        taken |= {t.object.lower() for t in targets}
-        attribute = self.options.attribute
+        taken = scene_kinds(self.image)
         if slot.mode in ("replace", "either"):
             for target in slot.targets:
                 reference = parse_reference(target)
                 old = self._old_values(reference)
-                values = tuple(v for v in VALUES[attribute] if v not in old)
+                values = tuple(v for v in VALUES[self.options.attribute] if v not in old)
                 yield from self._plausible_content(slot, "replace", target, reference.head, values)
         if slot.mode in ("add", "either"):
             for noun in slot.candidates:
-                reference = parse_reference(noun)
-                if kind(reference.head) in taken or noun.lower() in taken:
+                head = parse_reference(noun).head
+                if kind(head) in taken or noun.lower() in taken:
                     self.excluded.append(f"{slot.slot_id}: a {noun} would not be the only one in the scene")
                     continue
-                yield from self._plausible_content(slot, "add", noun, reference.head, VALUES[attribute])
+                yield from self._plausible_content(slot, "add", noun, head, VALUES[self.options.attribute])
 
-    def _old_values(self, reference) -> frozenset[str]:
+    def _old_values(self, reference: Reference) -> frozenset[str]:
         if self.options.attribute == "color":
             return reference.colors
         if self.options.attribute == "pattern":
@@ -188,51 +194,48 @@ class Pool:
         else:
             self.excluded.append(f"{slot.slot_id}: no {self.options.attribute} is left for the {noun}")
 
-    def _twins(self, content: Content) -> list[str]:
-        """Other targets of the image that are of the same kind."""
-        return [t for s in self.image.slots if s.slot_id != content.slot.slot_id for t in s.targets
-                if kind(parse_reference(t).head) == content.kind]
-
     def _named_once(self, content: Content) -> bool:
-        """Whether "the {object}" means one target of the image."""
-        name = parse_reference(content.object).object.lower()
-        if content.mode == "replace" and any(parse_reference(t).object.lower() == name
-                                             for t in self._twins(content)):
-            self.excluded.append(f"{content.slot.slot_id}: the scene has more than one {name}")
-            return False
-        return True
+        """Whether "the {object}" means one thing in the image."""
+        others = others_meant(self.image, content.slot, content.object) if content.mode == "replace" else []
+        if others:
+            self.excluded.append(f"{content.slot.slot_id}: {content.object} and {others[0]} are named alike")
+        return not others
 
     def _can_be_compared(self, first: Content, second: Content) -> bool:
         return (first.slot.slot_id != second.slot.slot_id and first.kind != second.kind
                 and asked_axis(first.slot, second.slot) is not None
-                and not first.slot.edit.grown(EDIT_MARGIN_PX).intersects(second.slot.edit.grown(EDIT_MARGIN_PX))
+                and not first.slot.edit.grown(MAX_MASK_MARGIN_PX).intersects(second.slot.edit.grown(MAX_MASK_MARGIN_PX))
                 and bool(self._named_values(first)) and bool(self._named_values(second)))
 
     def _named_values(self, content: Content) -> tuple[str, ...]:
         """Values under which a position question's phrase means this object alone."""
         if content.mode == "add":
             return content.values
-        twins = {c for t in self._twins(content) for c in parse_reference(t).colors}
-        return tuple(v for v in content.values if v not in twins)
+        others = others_meant(self.image, content.slot, content.object)
+        taken = {value for other in others for value in self._old_values(parse_reference(other))}
+        return tuple(v for v in content.values if v not in taken)
 
     # ----------------------------------------------------------------------------- drawing
 
-    def sample(self, seed: int, avoid: frozenset[str] | set[str] = frozenset(), first_draw: int = 0) -> SamplingRecord:
-        """The record of a seed: the first draw, from `first_draw` on, whose identity is not avoided.
+    def sample(self, seed: int, avoid: Set[str] = frozenset(), first_draw: int = 0,
+               tried: Set[tuple[VisualKey, ...]] = frozenset()) -> SamplingRecord:
+        """The record of a seed: the first draw, from `first_draw` on, that is neither avoided nor tried.
 
+        avoid: identities of released items.  tried: keys of records that could not be made.
         Raises NoItem where the image has none to give.
         """
         for draw in range(first_draw, first_draw + MAX_DRAWS):
             record = self._draw(seed, draw)
-            if not avoid or identity(record) not in avoid:
+            if record.keys not in tried and not (avoid and identity(record) in avoid):
                 return record
-        left = {identity(r): r for r in self.records(seed, first_draw + MAX_DRAWS)
-                if r.question_type == self._question_type(seed) and identity(r) not in avoid}
+        question_type = self._question_type(seed)
+        rest = [r for r in self.records(seed, first_draw + MAX_DRAWS) if r.question_type == question_type]
+        left = {i: r for r in rest if (i := identity(r)) not in avoid and r.keys not in tried}
         if not left:
-            raise NoItem(f"all {len(self.identities(seed))} {self._question_type(seed)} items of this image "
-                         "are in the ledger")
-        chosen = Draws("left", self.image.image_id, seed, first_draw).choice(sorted(left))
-        return left[chosen]
+            reason = "could be made" if tried else "is left"
+            raise NoItem(f"of {len({identity(r) for r in rest})} {question_type} items of this image none {reason}: "
+                         f"{sum(identity(r) in avoid for r in rest)} are in the ledger, {len(tried)} were tried")
+        return left[Draws("left", self.image.image_id, seed, first_draw).choice(sorted(left))]
 
     def _question_type(self, seed: int) -> QuestionType:
         if self.options.question_type != "auto":
@@ -261,7 +264,7 @@ class Pool:
             raise NoItem(f"no {question_type} question is possible: {reason}")
         weights = [self._weights[key] for key in contents]
         if not sum(weights):
-            raise NoItem(f"no slot of difficulty {self.options.difficulty} can carry a {question_type} question")
+            raise NoItem(f"no slot of difficulty {self.options.difficulty} fits the {question_type} question")
         return draws.weighted(list(contents), weights)
 
     def _key(self, content: Content, value: str, draws: Draws) -> VisualKey:

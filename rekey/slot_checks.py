@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rekey.colors import COLORS, Reference, parse_reference
+from rekey.colors import COLORS
 from rekey.errors import InputError
 from rekey.images import find_image, image_size
 from rekey.records import ImageSlots, Slot
-from rekey.sampling import kind
+from rekey.references import Reference, kind, parse_reference
+from rekey.sampling import others_meant, scene_kinds
 from rekey.slot_rows import Finding, ParsedSlots
 
 HUGE_EDIT_PX2 = 60_000      # 17 times the median of the released slots: no longer a small detail
@@ -115,7 +116,6 @@ def _image_doubts(image: ImageSlots) -> Iterator[Doubt]:
 
 
 def _target_doubts(image: ImageSlots) -> Iterator[Doubt]:
-    seen: dict[str, tuple[str, Slot]] = {}
     for slot in image.slots:
         for target in slot.targets:
             reference = parse_reference(target)
@@ -124,10 +124,9 @@ def _target_doubts(image: ImageSlots) -> Iterator[Doubt]:
                        "old color may be painted again", slot)
                 continue
             yield from ((text, slot) for text in _color_doubts(target, reference))
-            first, first_slot = seen.setdefault(reference.object.lower(), (target, slot))
-            if first_slot is not slot:
-                yield (f"found target {target!r} beside {first!r} in slot {first_slot.slot_id}: two targets "
-                       f"named {reference.object!r}; no color question can be asked about either", slot)
+            for other in others_meant(image, slot, target)[:1]:
+                yield (f"found target {target!r} beside {other!r}: a question about the {reference.object} could "
+                       "mean both, so none is asked; say which one is meant, such as ... on the left", slot)
         if slot.mode == "add" and slot.targets:
             yield (f"found mode add with targets ({', '.join(slot.targets)}); they are never recolored, but "
                    "count as objects of the scene", slot)
@@ -147,19 +146,12 @@ def _color_doubts(target: str, reference: Reference) -> Iterator[str]:
 
 def _candidate_doubts(image: ImageSlots) -> Iterator[Doubt]:
     """Objects that cannot be added, because the image has (or may have) one already (Sec. 3.2)."""
-    owners: dict[str, str] = {}         # kind of object -> the target that names it
-    for slot in image.slots:
-        for target in slot.targets:
-            reference = parse_reference(target)
-            for noun in (reference.head, reference.owner):
-                if noun:
-                    owners.setdefault(kind(noun), target)
-            owners.setdefault(reference.object.lower(), target)
+    present = scene_kinds(image)
     for slot in image.slots:
         if slot.mode == "replace":
             continue
         clashes = {name: owner for name in slot.candidates
-                   if (owner := owners.get(name.lower()) or owners.get(kind(parse_reference(name).head)))}
+                   if (owner := present.get(name.lower()) or present.get(kind(parse_reference(name).head)))}
         for name, owner in clashes.items():
             yield (f"found object {name!r} to add beside target {owner!r}; it is never added, as it would "
                    "not be the only one", slot)

@@ -64,11 +64,16 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
 def read_jsonl(path: Path) -> list[Any]:
     """All records of a file.  Raises InputError naming the first line that is not JSON."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return _parse_lines(path, path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder; expected a file of JSON lines") from None
+
+
+def _parse_lines(path: Path, data: bytes) -> list[Any]:
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); expected JSON lines") from None
     records = []
@@ -80,6 +85,14 @@ def read_jsonl(path: Path) -> list[Any]:
                 raise InputError(f"{path} line {number}: not JSON ({error.msg} at column {error.colno}); "
                                  "expected one JSON object per line") from None
     return records
+
+
+def read_journal(path: Path) -> list[Any]:
+    """Lines of a journal that another process may be writing: a last line without its end is left out."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    return _parse_lines(path, data[:data.rfind(b"\n") + 1])
 
 
 class Journal:
@@ -159,6 +172,12 @@ def shard_name(stem: str, shard: tuple[int, int] | None, suffix: str = ".jsonl")
 
 def sha256_json(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hash of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def run_manifest(settings: dict[str, Any], started: float) -> dict[str, Any]:

@@ -90,6 +90,28 @@ def test_files_that_are_no_images(place, data, expected):
     assert not (place / "out").exists()
 
 
+@pytest.mark.parametrize("args", [
+    ["demo", "--out", "slots.jsonl"],
+    ["sample", "--slots", "slots.jsonl", "--seed", "1", "--out", "photos"],
+    ["sample", "--slots", "slots.jsonl", "--seed", "1", "--out", "slots.jsonl/x"],
+    ["slots", "preview", "slots.jsonl", "--images", "photos", "--out", "slots.jsonl/x"],
+    ["generate", "--slots", "slots.jsonl", "--images", "photos", "--seed", "1", "--out", "slots.jsonl/x"]])
+def test_paths_that_cannot_be_written(place, args):
+    text = (place / "slots.jsonl").read_text()
+    check(run(*args), "give another")
+    assert (place / "slots.jsonl").read_text() == text
+
+
+@pytest.mark.parametrize("table, expected", [
+    ('{"cat": {"color": "black"}}', "cat: found 'black' as color, expected a list of names"),
+    ('{"cat": {"color": ["blak"]}}', "cat: found color blak, expected some of red, blue"),
+    ('{"cat": {"colour": ["black"]}, "dog": 3}', "cat: found attribute 'colour', expected one of color"),
+    ("[]", "not a table of plausible values"), ("{", "not a JSON file")])
+def test_tables_that_are_no_tables(place, table, expected):
+    (place / "table.json").write_text(table)
+    check(run("sample", "--slots", "slots.jsonl", "--seed", "1", "--plausible", "table.json"), expected)
+
+
 def test_an_out_that_is_a_file(place):
     (place / "out").write_text("mine")
     check(generate(), "out: is not empty and holds no run")

@@ -57,6 +57,16 @@ def test_square_canvases_hold_the_box_and_keep_the_aspect():
     assert crop.box.width / crop.box.height == pytest.approx(100 / 40, rel=0.03)
 
 
+def test_where_the_image_is_narrower_than_the_square_the_aspect_is_kept():
+    strip = PHOTO[:100]
+    wide = Slot("x", "A", "add", Box(0, 0, 300, 100), Box(100, 30, 200, 70), (), ("cat",))
+    crop = cut(strip, wide, 512)
+    assert crop.window == Box(0, 0, 300, 100)
+    assert crop.box.width / crop.box.height == pytest.approx(100 / 40, rel=0.03)
+    result = paste(strip.copy(), crop, to_window(crop, crop.canvas))
+    assert np.abs(result.astype(int) - strip).mean() < 3         # resampled up and down again, in its place
+
+
 def test_the_canvas_holds_the_ring_that_certificates_measure():
     crop = cut(PHOTO, slot(Box(100, 80, 160, 140), Box(100, 80, 160, 140)), None)
     assert crop.window.contains(Box(100, 80, 160, 140).grown(mask_margin_px(crop.edit) + 7))

@@ -58,5 +58,5 @@ def test_photos_that_are_not_installed_are_named(tmp_path, monkeypatch):
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo"), "--workers", "2"],
                                 catch_exceptions=False)
     assert result.exit_code == 0
-    assert "without china, flower, which ship with sklearn:  pip install 'rekey[demo]'" in result.output
+    assert "without china, flower, which ship with sklearn (pip install scikit-learn)" in result.output
     assert "5 photographs" in result.output

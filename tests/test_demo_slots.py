@@ -15,8 +15,9 @@ from PIL import Image
 from editors.solids import find_solid
 from experiments import demo_photos as module
 from experiments.demo_photos import PACKAGED_PHOTOS, PackagedPhoto, demo_photos, demo_slots_file
-from rekey.colors import COLORS, parse_reference
+from rekey.colors import COLORS
 from rekey.records import ImageSlots
+from rekey.references import parse_reference
 from rekey.sampling import Pool
 from rekey.slots import check_slots, read_slots
 

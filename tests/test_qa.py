@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 from test_sampling import slot
 
+from rekey.colors import COLORS
+from rekey.draws import Draws
 from rekey.qa import build_question, instruction
 from rekey.records import SamplingRecord, VisualKey
 
@@ -76,12 +78,29 @@ def test_the_lure_is_the_old_color_and_paper_never_offers_it():
         lured = build_question(record(key, seed=seed), "lure")
         assert lured.source_answer in ("orange", "white")
         assert lured.source_answer in lured.options
-        assert "purple" not in lured.options                   # borders on the answer, blue
         paper = build_question(record(key, seed=seed), "paper")
         assert not {"orange", "white"} & set(paper.options)
     silver = build_question(record(painted("silver car", "red")), "lure")
-    assert "silver" in silver.options
+    assert "gray" in silver.options                        # the pool's word: "silver" would stand out as never right
+    colorful = build_question(record(painted("colorful logo", "red")), "lure")
+    assert colorful.source_answer is None
 
+
+def test_options_with_a_lure_tell_nothing_to_who_knows_the_old_color():
+    """Given the three options that are not the old color, each is right equally often."""
+    counts = Counter()
+    for seed in range(12_000):
+        draw = Draws("answer", seed)
+        answer = draw.choice([c for c in COLORS if c != "blue"])
+        question = build_question(record(painted("blue cup", answer), seed=seed), "lure")
+        others = tuple(sorted(o for o in question.options if o != "blue"))
+        assert len(others) == 3
+        counts[others, others.index(answer)] += 1
+    triples = {others for others, _ in counts}
+    assert len(triples) == 120
+    chi2 = sum((counts[t, n] - total / 3) ** 2 / (total / 3) for t in triples for n in range(3)
+               for total in [sum(counts[t, m] for m in range(3))])
+    assert chi2 < 314                                      # 0.1% point of chi-square with 240 degrees
 
 def test_an_added_object_has_no_old_color():
     question = build_question(record(added("cat", "red")), "lure")

@@ -118,10 +118,19 @@ def test_both_edits_of_a_position_item_are_on_the_image(photo):
 def test_a_used_up_ledger_is_said(photo):
     scene = pool(ONE)
     outcome = regenerate(photo, scene, 1, PaintEditor(), avoid=frozenset(scene.identities()))
-    assert outcome.failure == "all 11 attribute items of this image are in the ledger"
+    assert outcome.failure.startswith("of 11 attribute items of this image none is left: 11 are in the ledger")
     left = sorted(scene.identities())[0]
     outcome = regenerate(photo, scene, 1, PaintEditor(), avoid=frozenset(scene.identities() - {left}))
     assert identity(outcome.item.record) == left
+
+
+def test_every_remaining_item_is_tried_before_an_image_is_given_up(photo):
+    class OneColor(PaintEditor):
+        def can(self, key):
+            return None if key.color == only else "out of paint"
+    scene = pool(ONE)
+    for only in ("red", "purple", "white"):
+        assert all(regenerate(photo, scene, seed, OneColor()).item.answer_text == only for seed in range(25))
 
 
 def test_a_change_outside_the_mask_is_noticed(photo):
