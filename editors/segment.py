@@ -6,8 +6,8 @@
 GrabCut alone fails where an object fills its box or continues beyond it: the background model
 then learns the object.  So colors are clustered first, each cluster is judged by how much of the
 middle of the box it holds against the surroundings (and by the color that the annotator wrote
-down), and only then GrabCut draws the border.  Nothing here is random and no result depends on
-the number of threads.
+down), doubtful regions by where they lie, and only then GrabCut draws the border.  Nothing here is
+random and no result depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -30,9 +30,18 @@ N_CLUSTERS = 9
 SAME_TONE = 22.0            # clusters this close in shading-free chroma belong to one material
 SAME_LAB = 17.0             # likewise in plain Lab, which is safer for dark clusters
 POOLED_LAB = 9.0            # clusters this close share their evidence of being inside or outside
+SURE = 0.7                  # a cluster at least this likely is the object's
+CARRIES = 0.5               # sure clusters with this share of the middle need no doubtful ones
+DOUBTFUL = 0.65             # below, each region of a cluster is judged by where it lies
+PERIPHERAL = 0.2            # mean center weight; a corner of the box has less, the middle of a side 0.14
+CROSSES = 0.5               # pixels at which a region enters the box, per square root of its area
+NECK = 0.14                 # parts joined by less than this share of the object's size can come off
+SPECK, SHADE_HOLE = 0.03, 0.25      # largest holes filled, as a share of the mask
+SAME_HUE = 0.35             # rad
 GRABCUT_ITERATIONS = 2
 _TONE_AT_L = 50.0           # lightness to which chroma is scaled when shading is taken out
 _LIGHTNESS_WEIGHT = 0.6     # shading varies lightness within one object
+_SQUARE = np.ones((3, 3), np.uint8)
 # What light and shadow make of a color's name.
 _SHADED_AS = {
     "red": ("brown", "pink", "orange"), "blue": ("purple", "gray"), "yellow": ("orange", "brown", "green"),
@@ -69,10 +78,11 @@ def segment_object(canvas: np.ndarray, box: Box, hint_colors: frozenset[str] = f
     work = _work(canvas, box, window)
     labels, centers = _clusters(work.lab)
     material, likely = _object_clusters(work, labels, centers, hint_colors, strength)
-    cut = _cut(work, labels, material, likely)
+    of_material = _without_surroundings(work, labels, material, likely)
+    cut = _cut(work, labels, of_material, likely)
     # Of another material (skin beside a jacket): out.  Of a color that only the box holds: in.
-    sure = material & (likely > 0.6)
-    mask = _tidy(((material[labels] & (cut > 0) | sure[labels]) & work.inside).astype(np.uint8), work)
+    sure = (likely > 0.6)[labels]
+    mask = _tidy((of_material & ((cut > 0) | sure) & work.inside).astype(np.uint8), work)
     if mask[work.inside].mean() < MIN_OBJECT:
         # Nothing coherent: take everything in the box that has the object's colors at all.
         mask = _tidy((material[labels] & work.inside).astype(np.uint8), work)
@@ -117,10 +127,17 @@ def refine_alpha(canvas: np.ndarray, mask: np.ndarray, box: Box) -> tuple[np.nda
     geometric, near = (cv2.GaussianBlur(edge, (0, 0), sigma * reach)[rim] for sigma in (0.4, 0.6))
     # Where object and background look alike the colors tell nothing; the mask's own edge serves.
     trust = np.clip((np.sqrt(contrast) - 18) / 30, 0, 1) * (object_n > 0.01) * (background_n > 0.01)
+    # A third color (cream between brown and sky), 40 to 70 RGB steps off their line, is no mixture of them.
+    off_axis = np.linalg.norm(image - background_mean - mixed[:, None] * axis, axis=-1)
+    trust = trust * np.clip((70 - off_axis) / 30, 0, 1)
     # A pixel of the object's color far from the mask is another thing.
     by_color = np.clip(1.12 * mixed - 0.04, 0, 1) * np.clip(4 * near, 0, 1)
     alpha[rim] = trust * by_color + (1 - trust) * geometric
-    inner = cv2.erode(hard, np.ones((3, 3), np.uint8), borderType=cv2.BORDER_REPLICATE)
+    # The outline may overshoot by two pixels, so only deeper ones are the object whatever their color;
+    # around print within the object there is no background to paint by mistake.
+    inner = cv2.erode(_without_holes(hard), np.ones((5, 5), np.uint8), borderType=cv2.BORDER_REPLICATE)
+    inner = cv2.blur(inner.astype(np.float32), (3, 3), borderType=cv2.BORDER_REPLICATE)
+    inner *= cv2.erode(hard, _SQUARE, borderType=cv2.BORDER_REPLICATE)
     alpha = np.maximum(alpha, inner) * _box_window(alpha.shape, box)
 
     share = np.maximum(alpha[rim], 0.25)[:, None]
@@ -231,16 +248,47 @@ def _object_clusters(work: _Work, labels: np.ndarray, centers: np.ndarray, hint_
     near = close[main]
     # Petals shade from red to cream in steps: go on from what is surely the object's, twice.
     for _ in range(2):
-        near = near | (close[near & (likely > 0.7)].any(0) & (likely > 0.7))
+        near = near | (close[near & (likely > SURE)].any(0) & (likely > 0.5))
     # A neighbor in color that lives mostly outside of the box is background, however similar.
-    near &= likely > (0.28, 0.24, 0.2, 0.16, 0.12)[min(strength, 4)]
+    threshold = (0.28, 0.24, 0.2, 0.16, 0.12)[min(strength, 4)]
+    # Where sure clusters carry the object, doubtful ones (the face below the hair) are not needed.
+    if strength == 0 and in_center[near & (likely > SURE)].sum() > CARRIES:
+        threshold = 0.4
+    near &= likely > threshold
     near[main] = True
     return near, likely
 
 
-def _cut(work: _Work, labels: np.ndarray, material: np.ndarray, likely: np.ndarray) -> np.ndarray:
-    """GrabCut from a map of sure and probable pixels."""
+def _without_surroundings(work: _Work, labels: np.ndarray, material: np.ndarray,
+                          likely: np.ndarray) -> np.ndarray:
+    """bool (h, w): pixels of the material, less the regions that come in from outside of the box.
+
+    A doubtful cluster may be a shade of the object in one place and a wall of its hue in another,
+    so each connected region answers for itself.
+    """
     of_material = material[labels]
+    doubtful = of_material & (likely < DOUBTFUL)[labels]
+    thick = cv2.morphologyEx(doubtful.astype(np.uint8), cv2.MORPH_OPEN, _SQUARE)      # no thin bridges
+    n, regions = cv2.connectedComponents(thick & work.inside, connectivity=4)
+    area, centrality = _area_and_centrality(regions, n, work)
+    continues = cv2.dilate((doubtful & ~work.inside).astype(np.uint8), _SQUARE) > 0
+    entry = np.bincount(regions.ravel(), (continues & work.inside).ravel(), n)
+    foreign = (centrality < PERIPHERAL) & (entry > CROSSES * np.sqrt(area))
+    foreign[0] = False
+    if not foreign.any():
+        return of_material
+    around = cv2.dilate(foreign[regions].astype(np.uint8), _SQUARE) > 0               # undoes the opening
+    return of_material & ~(doubtful & (around | ~work.inside))
+
+
+def _area_and_centrality(labels: np.ndarray, n: int, work: _Work) -> tuple[np.ndarray, np.ndarray]:
+    """(pixels, mean center weight) of each of n components."""
+    area = np.maximum(1, np.bincount(labels.ravel(), minlength=n))
+    return area, np.bincount(labels.ravel(), work.center.ravel(), n) / area
+
+
+def _cut(work: _Work, labels: np.ndarray, of_material: np.ndarray, likely: np.ndarray) -> np.ndarray:
+    """GrabCut from a map of sure and probable pixels."""
     core = of_material & (work.center > 0.55)
     seeds = np.where(work.inside, cv2.GC_PR_BGD, cv2.GC_BGD).astype(np.uint8)
     seeds[work.inside & ((likely[labels] > 0.5) | of_material)] = cv2.GC_PR_FGD
@@ -257,9 +305,8 @@ def _cut(work: _Work, labels: np.ndarray, material: np.ndarray, likely: np.ndarr
 
 
 def _tidy(mask: np.ndarray, work: _Work) -> np.ndarray:
-    """Close small gaps, keep the components that matter, fill small holes."""
-    kernel = np.ones((3, 3), np.uint8)
-    closed = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, kernel)
+    """Close small gaps, keep the components that matter, fill holes, take off what hangs on."""
+    closed = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, _SQUARE)
     opened = cv2.morphologyEx(closed, cv2.MORPH_OPEN, np.ones((2, 2), np.uint8))
     if opened.sum() > 0.6 * closed.sum():              # else it is a thin object, which opening would eat
         closed = opened
@@ -271,14 +318,58 @@ def _tidy(mask: np.ndarray, work: _Work) -> np.ndarray:
         keep = (area > 0.08 * area[best]) & (weight > 0.03 * weight[best])
         keep[best] = True
         closed = np.concatenate(([False], keep))[labels].astype(np.uint8)
-    holes = ((closed == 0) & work.inside).astype(np.uint8)
+    return _without_tongues(closed | _holes(closed, work), work)
+
+
+def _at_border(work: _Work, px: int) -> np.ndarray:
+    """bool (h, w): the outermost pixels of the box."""
+    within = cv2.erode(work.inside.astype(np.uint8), _SQUARE, iterations=px,
+                       borderType=cv2.BORDER_CONSTANT, borderValue=0)
+    return work.inside & (within == 0)
+
+
+def _holes(mask: np.ndarray, work: _Work) -> np.ndarray:
+    """uint8 (h, w): what the mask encloses and should hold: specks, and deep shade of its own hue."""
+    holes = ((mask == 0) & work.inside).astype(np.uint8)
     n, labels, stats, _ = cv2.connectedComponentsWithStats(holes, connectivity=4)
-    small = stats[:, cv2.CC_STAT_AREA] < 0.03 * closed.sum()
-    small[0] = False
+    area = stats[:, cv2.CC_STAT_AREA]
+    enclosed = np.ones(n, bool)
+    enclosed[0] = False
     # What reaches the border of the box is a strip of background, not a hole.
-    within = cv2.erode(work.inside.astype(np.uint8), kernel, borderType=cv2.BORDER_CONSTANT, borderValue=0)
-    small[np.unique(labels[work.inside & (within == 0)])] = False
-    return closed | small[labels].astype(np.uint8)
+    enclosed[np.unique(labels[_at_border(work, 1)])] = False
+    fill = enclosed & (area < SPECK * mask.sum())
+    for k in np.flatnonzero(enclosed & ~fill & (area < SHADE_HOLE * mask.sum())):
+        hole = labels == k
+        rim = (cv2.dilate(hole.astype(np.uint8), np.ones((5, 5), np.uint8)) > 0) & (mask > 0)
+        fill[k] = _is_shade(np.median(work.lab[hole], axis=0), np.median(work.lab[rim], axis=0))
+    return fill[labels].astype(np.uint8)
+
+
+def _is_shade(lab: np.ndarray, of: np.ndarray) -> bool:
+    """Whether a Lab color is another one in less light: no lighter, and of one hue."""
+    turn = np.arctan2(lab[2], lab[1]) - np.arctan2(of[2], of[1])
+    turn = abs((turn + np.pi) % (2 * np.pi) - np.pi)
+    return bool(lab[0] < of[0] + 3 and np.hypot(lab[1], lab[2]) > 8 and turn < SAME_HUE)
+
+
+def _without_tongues(mask: np.ndarray, work: _Work) -> np.ndarray:
+    """The mask less what hangs on it by a neck and runs out of the box: a shelf, the thing beside."""
+    size = max(3, round(NECK * np.sqrt(mask.sum()))) | 1
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (size, size))
+    bodies = cv2.morphologyEx(mask, cv2.MORPH_OPEN, kernel)
+    n, labels = cv2.connectedComponents(bodies, connectivity=8)
+    weight = np.bincount(labels.ravel(), work.center.ravel(), n)
+    weight[0] = 0
+    body = ((weight >= 0.3 * weight.max()) & (weight > 0))[labels].astype(np.uint8)
+    if body.sum() < 0.5 * mask.sum():                  # a thin object is all neck
+        return mask
+    n, labels = cv2.connectedComponents(mask & ~cv2.dilate(body, _SQUARE), connectivity=4)
+    area, centrality = _area_and_centrality(labels, n, work)
+    touching = np.bincount(labels.ravel(), _at_border(work, 2).ravel(), n)    # opening moved the mask by one
+    tongue = (touching > 0.3 * np.sqrt(area)) & (centrality < 1.5 * PERIPHERAL)
+    tongue &= area < 0.3 * mask.sum()
+    tongue[0] = False
+    return mask & ~tongue[labels].astype(np.uint8)
 
 
 def _filled(mask: np.ndarray, work: _Work) -> np.ndarray:
@@ -286,9 +377,14 @@ def _filled(mask: np.ndarray, work: _Work) -> np.ndarray:
     reach = max(3, round(0.12 * np.sqrt(mask.sum()))) | 1
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))
     closed = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, kernel)
-    outside = cv2.copyMakeBorder(1 - closed, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=1)
+    return _without_holes(closed) & work.inside.astype(np.uint8)
+
+
+def _without_holes(mask: np.ndarray) -> np.ndarray:
+    """uint8 (h, w): the mask and all that it encloses."""
+    outside = cv2.copyMakeBorder(1 - mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=1)
     _, labels = cv2.connectedComponents(outside, connectivity=4)
-    return ((labels != labels[0, 0])[1:-1, 1:-1] & work.inside).astype(np.uint8)
+    return (labels != labels[0, 0])[1:-1, 1:-1].astype(np.uint8)
 
 
 def _ellipse(work: _Work) -> np.ndarray:
