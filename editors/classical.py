@@ -27,6 +27,7 @@ class ClassicalEditor:
     name = "classical"
     canvas_px = None            # works on the crop at its native size
     max_attempts = 5
+    attributes = ("color", "pattern")
 
     def can(self, key: VisualKey) -> str | None:
         """None where the editor can draw this key, else the reason in a few words."""

@@ -14,7 +14,7 @@ import sys
 import click
 
 from rekey import __version__
-from rekey.errors import InputError, Interrupted
+from rekey.errors import InputError, Interrupted, WorkerLost
 
 EXIT_INPUT, EXIT_SOME_FAILED, EXIT_RESUMABLE = 2, 3, 75
 
@@ -54,6 +54,12 @@ class LazyGroup(click.Group):
         except Interrupted as stop:
             click.echo(f"rekey: stopped, {stop}; run the same line again to go on", err=True)
             ctx.exit(EXIT_RESUMABLE)
+        except KeyboardInterrupt:
+            click.echo("rekey: stopped; run the same line again", err=True)
+            ctx.exit(EXIT_RESUMABLE)
+        except WorkerLost as error:
+            click.echo(f"rekey: {error}", err=True)
+            ctx.exit(1)
         except OSError as error:
             if error.errno == errno.EPIPE:          # `rekey sample ... | head`
                 sys.stderr.close()
@@ -63,8 +69,8 @@ class LazyGroup(click.Group):
                 ctx.exit(EXIT_INPUT)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
-            click.echo(f"rekey: {error.strerror}: {error.filename or 'while writing'}; nothing that was finished is "
-                       "lost: make room (or get access) and run the same line again", err=True)
+            click.echo(f"rekey: {error.strerror}: {error.filename or 'while writing'}; make room (or get access) and "
+                       "run the same line again", err=True)
             ctx.exit(1)
 
 

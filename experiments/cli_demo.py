@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.options import WORKERS, read_ledger
+from experiments.options import WORKERS, command, read_ledger
 from experiments.progress import Progress
 
 SEEDS = (1, 2, 3)
@@ -62,6 +62,6 @@ def demo(out: Path, workers: int) -> None:
         n_failed += len(summary.failures)
     page = write_demo_page(out, slots, SEEDS)
     click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
-    click.echo(f"Next:  rekey items export {out}/seed1 --to vlmevalkit --out {out}/seed1.tsv")
+    click.echo(f"Next:  {command('items', 'export', out / 'seed1', '--to', 'vlmevalkit', '--out', out / 'seed1.tsv')}")
     if n_failed:
         click.get_current_context().exit(EXIT_SOME_FAILED)

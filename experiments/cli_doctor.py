@@ -50,6 +50,9 @@ def doctor(out: Path) -> None:
                f"{'offline' if offline else 'online unless HF_HUB_OFFLINE=1'}")
     click.echo(f"Slurm       {shutil.which('sbatch') or 'no sbatch on the path'}")
     needed = [p for p in missing if p in NEEDED]
+    if not os.access(_existing(out), os.W_OK):
+        click.echo(f"rekey: {out}: cannot be written; give another --out", err=True)
+        click.get_current_context().exit(EXIT_INPUT)
     if needed:
         click.echo(f"rekey: {', '.join(needed)} missing; install with:  pip install -c constraints.txt -e .", err=True)
         click.get_current_context().exit(EXIT_INPUT)
@@ -76,8 +79,13 @@ def _gpu() -> str:
     return "; ".join(f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices)
 
 
+def _existing(out: Path) -> Path:
+    """The folder itself, or the nearest above it that exists."""
+    return next(p for p in (out.resolve(), *out.resolve().parents) if p.exists())
+
+
 def _disk(out: Path) -> str:
-    place = next(p for p in (out.resolve(), *out.resolve().parents) if p.exists())
+    place = _existing(out)
     free = shutil.disk_usage(place).free / 2**30
     locked = "" if os.access(place, os.W_OK) else ", NOT WRITABLE"
     return f"{free:.1f} GiB free at {place}{locked} (an instance of 191 photos takes about 1.2 GiB)"

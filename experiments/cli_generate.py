@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.options import SEED, SLOTS, WORKERS, read_ledger, sampling_options, what_is_left
+from experiments.options import SEED, SLOTS, WORKERS, command, read_ledger, sampling_options, what_is_left
 from experiments.progress import Progress
 
 
@@ -51,12 +51,13 @@ def report(summary, out: Path, shard: str | None = None) -> None:
     """Say what came of a run and what to type next; ends the command with status 3 where items failed."""
     resumed = f" ({summary.n_resumed} images were done before)" if summary.n_resumed else ""
     click.echo(f"{summary.n_items} certified items{resumed}, {len(summary.failures)} images without one, "
-               f"{summary.n_rejected} draws thrown away for failing their certificates")
+               f"{summary.n_rejected} draws thrown away (see rejected.jsonl)")
     for failure in summary.failures:
         click.echo(f"no item: {failure}", err=True)
     if shard:
-        click.echo(f"When all shards are done:  rekey merge {out}")
-    else:
-        click.echo(f"Look at {out}/contact_sheet.jpg, then:  rekey items export {out} --to vlmevalkit --out {out}.tsv")
+        click.echo(f"When all shards are done:  {command('merge', out)}")
+    elif summary.n_items:
+        click.echo(f"Look at {out / 'contact_sheet.jpg'}, then:  "
+                   f"{command('items', 'export', out, '--to', 'vlmevalkit', '--out', f'{out}.tsv')}")
     if summary.failures:
         click.get_current_context().exit(EXIT_SOME_FAILED)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.options import SEED, SLOTS, sampling_options, what_is_left
+from experiments.options import SEED, SLOTS, command, sampling_options, what_is_left
 from rekey.qa import build_question
 from rekey.records import to_json
 from rekey.sampling import NoItem, Pool, PoolSize, identity
@@ -47,13 +46,14 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
     if out:
         write_atomic(out, "".join(lines))
     else:
-        sys.stdout.write("".join(lines))
+        click.get_binary_stream("stdout").write("".join(lines).encode())
     for failure in failures:
         click.echo(f"no item: {failure}", err=True)
     click.echo(f"{len(lines)} items, {len(failures)} images without one.  Pool: {size.attribute:,} attribute and "
                f"{size.position:,} position items (by the paper's formula {size.attribute_formula:,} and "
                f"{size.position_formula:,})", err=True)
     click.echo(what_is_left(images, sampling, seed, used), err=True)
-    click.echo(f"Next:  rekey generate --slots {slots_file} --images DIR --seed {seed} --out DIR", err=True)
+    following = command("generate", "--slots", slots_file, "--images", "DIR", "--seed", seed, "--out", "DIR")
+    click.echo(f"Next:  {following}", err=True)
     if failures:
         click.get_current_context().exit(EXIT_SOME_FAILED)

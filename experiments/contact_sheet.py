@@ -22,7 +22,9 @@ def write_contact_sheets(out: Path, items: list[dict[str, Any]]) -> list[Path]:
     paths = []
     for page, start in enumerate(range(0, max(len(edits), 1), PAIRS_PER_SHEET), 1):
         path = out / ("contact_sheet.jpg" if page == 1 else f"contact_sheet_{page}.jpg")
-        title = f"{out.name}: {len(items)} items, {len(edits)} edits"
+        title = f"{len(items)} items, {len(edits)} edits"
+        if edits:
+            title = f"seed {edits[0][0].record.seed}: {title}"
         if len(edits) > PAIRS_PER_SHEET:
             title += f", sheet {page}"
         # Pictures are opened page by page: an instance has hundreds.

@@ -20,15 +20,9 @@ Killed at any point and started again, it ends in the same bytes (run.json, whic
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +31,7 @@ import numpy as np
 
 from experiments.contact_sheet import write_contact_sheets
 from experiments.editors_by_name import make_editor
+from experiments.workers import in_parallel, stop_requested
 from rekey import __version__, store
 from rekey.errors import InputError, Interrupted
 from rekey.geometry import Box
@@ -102,20 +97,30 @@ def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda don
     Raises InputError before anything is written where the input is bad, and Interrupted after
     SIGTERM or SIGINT, with everything finished so far on disk.
     """
+    with stop_requested() as stop:
+        return _generate(job, progress, stop)
+
+
+def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: threading.Event) -> Summary:
     started = time.time()
+    painted = make_editor(job.editor).attributes
+    if job.sampling.attribute not in painted:
+        raise InputError(f"--attribute {job.sampling.attribute}: the {job.editor} editor can change "
+                         f"{' and '.join(painted)} only; give one of these, or another --editor")
     slots = read_slots(job.slots_file)
     paths = _find_images(job.images, slots)
     plan = job.plan(slots)
     _claim(job.out, plan)
     mine = store.shard_of(list(slots.values()), job.shard)
     with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
+        _all_lines(job.out)                         # names a line that is none, before any is dropped
         journal.keep(lambda line: _still_true(line, job.out, paths))
         # Whatever shard did an image, and of how many, it need not be done again.
         lines = {line["image_id"]: line for line in _all_lines(job.out) if _still_true(line, job.out, paths)}
         todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in lines]
         n_before = len(mine) - len(todo)
         progress(n_before, len(mine))
-        with _stop_requested() as stop, contextlib.closing(_work_through(todo, job.workers)) as made:
+        with contextlib.closing(in_parallel(_make, todo, job.workers)) as made:
             for n, line in enumerate(made, 1):
                 journal.append(line)
                 lines[line["image_id"]] = line
@@ -136,8 +141,8 @@ def merge(out: Path) -> Summary:
     if not (out / "plan.json").exists():
         raise InputError(f"{out}: no plan.json there; expected the --out folder of `rekey generate --shard i/n`")
     lines = {line["image_id"]: line for line in _all_lines(out)}
-    order = store.read_json(out / "plan.json")["image_ids"]
-    missing = [image_id for image_id in order if image_id not in lines]
+    order = _read_plan(out)["image_ids"]
+    missing = [image_id for image_id in order if image_id not in lines or not _has_pictures(lines[image_id], out)]
     if missing:
         raise InputError(f"{out}: {len(missing)} of {len(order)} images are not done ({_listed(missing)}); "
                          "run the shards that hold them to their end, then merge")
@@ -153,16 +158,25 @@ def merge(out: Path) -> Summary:
 
 def _all_lines(out: Path) -> list[dict[str, Any]]:
     """Lines of all journals in the folder, those of other shards included."""
-    return [line for path in sorted(out.glob("journal*.jsonl")) for line in store.read_journal(path)]
+    lines = []
+    for path in sorted(out.glob("journal*.jsonl")):
+        for number, line in enumerate(store.read_journal(path), 1):
+            if not isinstance(line, dict) or not isinstance(line.get("image_id"), str):
+                raise InputError(f"{path} line {number}: not a line of a journal; remove it, and run again")
+            lines.append(line)
+    return lines
 
 
 def _still_true(line: dict[str, Any], out: Path, paths: dict[str, Path]) -> bool:
     """Whether a journal line holds: its source is the same file, and its pictures are there."""
     path = paths.get(line["image_id"])
-    if path is None or line.get("source_file_sha256") != store.sha256_file(path):
-        return False
-    return "item" not in line or ((out / line["item"]["image"]).exists()
-                                  and (out / "pairs" / f"{line['image_id']}.png").exists())
+    return path is not None and line.get("source_file_sha256") == store.sha256_file(path) and _has_pictures(line, out)
+
+
+def _has_pictures(line: dict[str, Any], out: Path) -> bool:
+    """Whether the pictures of a line are there, whole by their size."""
+    return all((out / name).exists() and (out / name).stat().st_size == n_bytes
+               for name, n_bytes in line.get("pictures", {}).items())
 
 
 # --------------------------------------------------------------------------------- one image
@@ -192,8 +206,10 @@ def _make(task: _Task) -> dict[str, Any]:
     path = job.out / outcome.item.image
     save_png(path, outcome.pixels)
     _check_saved(path, source.pixels, outcome)
-    save_png(job.out / "pairs" / f"{image_id}.png", _pairs(source.pixels, outcome))
-    return line | {"item": to_json(outcome.item)}
+    pairs = job.out / "pairs" / f"{image_id}.png"
+    save_png(pairs, _pairs(source.pixels, outcome))
+    sizes = {str(file.relative_to(job.out)): file.stat().st_size for file in (path, pairs)}
+    return line | {"item": to_json(outcome.item), "pictures": sizes}
 
 
 def _check_saved(path: Path, source: np.ndarray, outcome: Outcome) -> None:
@@ -218,69 +234,6 @@ def _pairs(source: np.ndarray, outcome: Outcome) -> np.ndarray:
                              .resize((PAIR_PX, PAIR_PX), Image.LANCZOS)) for pixels in (source, outcome.pixels)]
         rows.append(np.hstack(halves))
     return np.vstack(rows)
-
-
-# ------------------------------------------------------------------------------- many images
-
-def _work_through(tasks: list[_Task], workers: int) -> Iterator[dict[str, Any]]:
-    """Journal lines of all tasks, as they are finished."""
-    if workers == 1 or len(tasks) < 2:
-        import cv2
-        cv2.setNumThreads(1)            # as in the workers: thread counts must not decide bits
-        yield from map(_make, tasks)
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")           # one process per core is parallel enough
-    context = multiprocessing.get_context("forkserver")
-    # Loaded once and shared by all workers: their memory and most of their start-up time.
-    context.set_forkserver_preload(["experiments.generate", "experiments.preload"])
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, initializer=_start_worker)
-    try:
-        waiting: set[Future] = set()
-        upcoming = iter(tasks)
-        while True:
-            # A short queue: a stop request waits only for what is already being made.
-            for task in upcoming:
-                waiting.add(pool.submit(_make, task))
-                if len(waiting) > workers:
-                    break
-            if not waiting:
-                return
-            ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in ready:
-                yield future.result()
-    except BrokenProcessPool:
-        raise RuntimeError("a worker process was killed, most often for lack of memory; what was finished is kept: "
-                           f"run the same line again, with fewer than {workers} --workers") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _start_worker() -> None:
-    import cv2
-    cv2.setNumThreads(1)
-    # The parent decides when to stop; a terminal or Slurm sends signals to the whole group.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    def exit_with_parent() -> None:
-        multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
-        os._exit(1)
-    threading.Thread(target=exit_with_parent, daemon=True).start()
-
-
-@contextlib.contextmanager
-def _stop_requested() -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets, instead of ending the process in mid-write."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 # ------------------------------------------------------------------------- checks and results
@@ -315,12 +268,19 @@ def _claim(out: Path, plan: dict[str, Any]) -> None:
             raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
         if not taken:
             store.write_json(plan_file, plan)
-    old = store.read_json(plan_file)
+    old = _read_plan(out)
     differing = [f"{key} was {_short(old.get(key))}, now {_short(value)}"
                  for key, value in plan.items() if old.get(key) != value]
     if differing:
         raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); "
                          "give another --out, or the settings it was started with")
+
+
+def _read_plan(out: Path) -> dict[str, Any]:
+    plan = store.read_json(out / "plan.json")
+    if not isinstance(plan, dict) or not isinstance(plan.get("image_ids"), list):
+        raise InputError(f"{out / 'plan.json'}: not the plan of a run; restore it, or start in a new folder")
+    return plan
 
 
 def _finish(out: Path, lines: list[dict[str, Any]]) -> None:

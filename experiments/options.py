@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
@@ -17,6 +18,11 @@ from rekey.store import read_jsonl
 
 SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",
                      help="Annotations: one JSON object per image.")
+def command(*words: object) -> str:
+    """A `rekey` line to type next, quoted for the shell."""
+    return shlex.join(("rekey", *map(str, words)))
+
+
 def n_cores() -> int:
     """Cores this process may use: under Slurm and in containers fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

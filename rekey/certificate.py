@@ -20,6 +20,7 @@ import numpy as np
 from rekey import colors, patterns
 from rekey.geometry import Box
 from rekey.records import Certificate, VisualKey
+from rekey.references import parse_reference
 
 CHANGED_DELTA_E = 8.0           # CIEDE2000, on images blurred by BLUR_PX, that counts as a visible change
 BLUR_PX = 1.0
@@ -32,8 +33,16 @@ RING_PX = (2, 7)                # ring outside the compositing mask
 MAX_RING_DELTA_E = 2.0
 CLIPPED_DELTA_E, MAX_CLIPPED = 10.0, 0.15
 MIN_SHAPE_CORRELATION = 0.35    # another object of the same color stays below 0.34 in 95% of cases
+MIN_OLD_SHARE = 0.25            # replace: of the changed pixels that carried the old color, or one near it, before
 _MAX_NAMED_PX = 4096            # pixels that vote; more are thinned out evenly
 _MAX_BOX_PX2 = 400_000          # larger boxes are measured at a reduced size
+
+# Names that people, light and shade trade for each other: "blue" tags are purple, "white" cups gray.
+NEAR_NAMES = {
+    "red": "pink orange brown", "blue": "purple gray", "yellow": "orange brown green white",
+    "green": "yellow gray brown blue", "black": "gray", "white": "gray", "orange": "red yellow brown pink",
+    "purple": "blue pink", "pink": "red purple orange white", "brown": "red orange yellow gray black",
+    "gray": "black white"}
 
 
 @dataclass(frozen=True)
@@ -88,15 +97,18 @@ def certify(before: np.ndarray, after: np.ndarray, raw: np.ndarray, box: Box, ma
         failed.append("ring")
     if clipped > MAX_CLIPPED:
         failed.append("clipped")
-    shape = None
+    shape = old_share = None
     if key.mode == "replace":
+        old_share = _old_share(change, parse_reference(key.object).colors)
+        if old_share is not None and old_share < MIN_OLD_SHARE:
+            failed.append("old color")
         shape = _shape_correlation(change, changed)
         if shape < MIN_SHAPE_CORRELATION and key.pattern is None:
             failed.append("shape")
     rounded = (round(x, 4) for x in (changed_fraction, share, gain, ring_delta_e, clipped))
     changed_fraction, share, gain, ring_delta_e, clipped = rounded
     return Certificate(key.slot.slot_id, not failed, tuple(failed), changed_fraction, measured, share, gain,
-                       ring_delta_e, clipped, None if shape is None else round(shape, 4), attempts)
+                       ring_delta_e, clipped, _rounded(shape), _rounded(old_share), attempts)
 
 
 def _read_color(change: Change, wanted: str) -> tuple[str | None, float, float, bool]:
@@ -118,6 +130,23 @@ def _read_color(change: Change, wanted: str) -> tuple[str | None, float, float, 
     certain = measured == wanted and (share >= MIN_SHARE
                                       or (share >= MIN_SHARE_CENTROID and median_name == index))
     return measured, share, gain, certain
+
+
+def _old_share(change: Change, old: frozenset[str]) -> float | None:
+    """Share of the changed pixels that had the target's old color before, or one near it; None if it is not known.
+
+    Of two things in the box, the editor must have taken the one that the annotator named.
+    """
+    changed = change.changed
+    if not old or not changed.any():
+        return None
+    wanted = old.union(*(NEAR_NAMES[name].split() for name in old))
+    shares = colors.name_shares(_thinned(change.lab_before[changed])).mean(0)
+    return float(sum(shares[colors.COLORS.index(name)] for name in wanted))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def _ring(before: np.ndarray, raw: np.ndarray, box: Box, mask_margin_px: int) -> tuple[float, float]:

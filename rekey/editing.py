@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rekey.geometry import Box
-from rekey.records import VisualKey
+from rekey.records import Attribute, VisualKey
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Editor(Protocol):
     canvas_px: int | None
     """Side of the square canvas the editor works on; None: the crop at its native size."""
     max_attempts: int
+    attributes: tuple[Attribute, ...]
+    """What it can change."""
 
     def can(self, key: VisualKey) -> str | None:
         """None where the editor can draw this key, else the reason in a few words."""

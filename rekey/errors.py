@@ -13,5 +13,9 @@ class InputError(ValueError):
         self.problems = problems
 
 
+class WorkerLost(Exception):
+    """A process that did part of the work died; what was finished is kept (exit 1)."""
+
+
 class Interrupted(Exception):
     """A run was asked to stop and left a folder that the same command continues (exit 75)."""

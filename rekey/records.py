@@ -106,7 +106,9 @@ class Certificate:
     clipped_fraction: float
     """Share of ring pixels that changed strongly: an object cut off by its box."""
     shape_correlation: float | None
-    """replace: correlation of luminance gradients before and after."""
+    """replace: rank correlation of luminance gradients before and after."""
+    old_share: float | None = None
+    """replace: share of the changed pixels that had the target's old color before, or one near it."""
     attempts: int = 1
 
 

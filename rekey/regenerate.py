@@ -9,6 +9,7 @@ then to a failure that is listed.  It never leads to an item.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ from rekey.geometry import Box
 from rekey.images import LoadedImage, pixel_sha256
 from rekey.qa import Distractors, build_question, instruction
 from rekey.records import Certificate, Item, SamplingRecord, VisualKey, to_json
-from rekey.sampling import NoItem, Pool
+from rekey.sampling import NoItem, Pool, identity
 
 MAX_RECORDS = 12          # draws of the record before an image is given up
 
@@ -89,15 +90,17 @@ def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,
     cache: dict[str, Any] = {}
     rejected: list[dict[str, Any]] = []
     tried: set[tuple[VisualKey, ...]] = set()
+    failed: set[str] = set()
     draw = 0
     while len(rejected) < MAX_RECORDS:
         try:
-            record = pool.sample(seed, avoid, draw, tried)
+            record = _next_record(pool, seed, avoid, draw, tried, failed)
         except NoItem as reason:
             last = f"; last: {rejected[-1]['reason']}" if rejected else ""
             return Outcome(image_id, rejected=tuple(rejected), failure=f"{reason}{last}")
         draw = record.draw + 1
         tried.add(record.keys)
+        failed.add(identity(record))
         reason, edits = _edit_record(source.pixels, record, editor, cache)
         if reason is not None:
             rejected.append({"draw": record.draw, "edits": [instruction(key) for key in record.keys], "reason": reason,
@@ -114,6 +117,15 @@ def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,
         return Outcome(image_id, item, pixels, tuple(rejected), edits=tuple(edits))
     return Outcome(image_id, rejected=tuple(rejected),
                    failure=f"none of {len(rejected)} draws could be certified; last: {rejected[-1]['reason']}")
+
+
+def _next_record(pool: Pool, seed: int, avoid: Set[str], draw: int, tried: Set[tuple[VisualKey, ...]],
+                 failed: Set[str]) -> SamplingRecord:
+    """Another question first; only then a failed one in other unnamed colors."""
+    try:
+        return pool.sample(seed, avoid | failed, draw, tried)
+    except NoItem:
+        return pool.sample(seed, avoid, draw, tried)
 
 
 def _edit_record(source: np.ndarray, record: SamplingRecord, editor: Editor,

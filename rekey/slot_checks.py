@@ -17,7 +17,7 @@ from rekey.colors import COLORS
 from rekey.errors import InputError
 from rekey.images import find_image, image_size
 from rekey.records import ImageSlots, Slot
-from rekey.references import Reference, kind, parse_reference
+from rekey.references import COLOR_WORDS, Reference, kind, parse_reference
 from rekey.sampling import others_meant, scene_kinds
 from rekey.slot_rows import Finding, ParsedSlots
 
@@ -123,7 +123,7 @@ def _target_doubts(image: ImageSlots) -> Iterator[Doubt]:
                 yield (f"found target {target!r}, expected English words; its color cannot be read, so the "
                        "old color may be painted again", slot)
                 continue
-            yield from ((text, slot) for text in _color_doubts(target, reference))
+            yield from ((text, slot) for text in _color_doubts(target, reference, len(slot.targets) > 1))
             for other in others_meant(image, slot, target)[:1]:
                 yield (f"found target {target!r} beside {other!r}: a question about the {reference.object} could "
                        "mean both, so none is asked; say which one is meant, such as ... on the left", slot)
@@ -132,8 +132,13 @@ def _target_doubts(image: ImageSlots) -> Iterator[Doubt]:
                    "count as objects of the scene", slot)
 
 
-def _color_doubts(target: str, reference: Reference) -> Iterator[str]:
-    if not reference.colors and not reference.color_words:
+def _color_doubts(target: str, reference: Reference, beside_others: bool) -> Iterator[str]:
+    if not reference.color_words and reference.object.lower() in COLOR_WORDS:
+        yield f"found target {target!r}, a color without an object; write what has it, such as '{target} cup'"
+    elif not reference.color_words and beside_others:
+        yield (f"found target {target!r} without a color word among several targets of one slot; an editor cannot "
+               "tell which is meant: name its color")
+    elif not reference.color_words:
         yield (f"found target {target!r} without a color word; its old color is unknown and may be painted "
                "again: name the color first, if it has one")
     strange = [word for word in reference.color_words if word not in (*COLORS, "grey")]

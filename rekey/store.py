@@ -38,6 +38,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     try:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
         os.replace(temporary, path)
+    except OSError as error:                        # about the file that was asked for, not about ours
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
 

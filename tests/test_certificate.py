@@ -42,9 +42,9 @@ def key(color, mode="replace", target="blue bag", pattern=None):
     return VisualKey(slot, mode, target, color, pattern)
 
 
-def judged(before, after, color, raw=None, mode="replace", pattern=None):
+def judged(before, after, color, raw=None, mode="replace", pattern=None, target="blue bag"):
     raw = after if raw is None else raw
-    return certify(before, after, raw, BOX, MARGIN, key(color, mode, pattern=pattern))
+    return certify(before, after, raw, BOX, MARGIN, key(color, mode, target, pattern))
 
 
 def painted(before, color, rows=slice(55, 106), columns=slice(58, 113)):
@@ -151,7 +151,7 @@ def test_the_classical_editor_s_hardest_moves_keep_the_shape(start, color):
     before = photo(start)
     request = EditRequest(before, BOX, key(color, target=f"{start} bag"), 1, 0,
                           PhotoView(before, Box(0, 0, 170, 160)))
-    certificate = judged(before, recolor_object(request), color)
+    certificate = judged(before, recolor_object(request), color, target=f"{start} bag")
     assert certificate.passed and certificate.shape_correlation > 0.5
 
 
@@ -188,3 +188,13 @@ def test_a_very_large_box_is_measured_like_the_same_edit_at_ordinary_size():
     assert big_box.area_px2 > 900_000 and big.passed
     assert abs(big.changed_fraction - small.changed_fraction) < 0.04
     assert abs(big.area_gain - small.area_gain) < 0.04
+
+
+@pytest.mark.parametrize("target, passes", [("blue bag", True), ("purple bag", True), ("silver-blue bag", True),
+                                            ("bag", True), ("white ball", False), ("red ball", False)])
+def test_painting_another_thing_than_the_one_that_was_named_never_passes(target, passes):
+    """The blue patch is painted yellow, though the annotation may speak of something else in the box."""
+    before = photo("blue")
+    certificate = judged(before, painted(before, "yellow"), "yellow", target=target)
+    assert certificate.passed is passes
+    assert passes or certificate.failed_checks == ("old color",)

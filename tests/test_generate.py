@@ -156,6 +156,47 @@ def test_asked_to_stop_it_says_how_to_go_on(sources, instance, tmp_path):
     assert contents(out) == contents(instance)
 
 
+@pytest.mark.parametrize("after_s", [0.4, 2.0, 3.0])
+def test_a_stop_signal_to_the_whole_group_is_no_crash(sources, instance, tmp_path, after_s):
+    """What Slurm and `timeout` send: the parent, its workers and the process they are forked from all get it."""
+    out = tmp_path / "seed1"
+    command = [sys.executable, "-m", "experiments.cli", *arguments(sources, out, "--workers", "2")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, text=True)
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode in (0, 75), errors         # 0: it was through before the signal came
+    assert "Traceback" not in errors
+    assert run(*arguments(sources, out, "--workers", "1")).exit_code == 0
+    assert contents(out) == contents(instance)
+
+
+def test_a_lost_worker_is_one_line(sources, tmp_path):
+    out = tmp_path / "seed1"
+    command = [sys.executable, "-m", "experiments.cli", *arguments(sources, out, "--workers", "2")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    workers: list[int] = []
+    while len(workers) < 2:                              # grandchildren: the fork server is between
+        assert process.poll() is None
+        workers = [pid for child in children(process.pid) for pid in children(child)]
+        time.sleep(0.01)
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "rekey: a worker process died" in errors
+    assert "Traceback" not in errors
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def test_shards_of_different_numbers_and_requeued_ones_give_every_image_once(sources, instance, tmp_path):
     out = tmp_path / "seed1"
     for shard in ("1/2", "2/2", "1/3"):
@@ -193,6 +234,7 @@ def test_a_finished_run_does_nothing_again_and_lost_images_come_back(sources, in
     assert f"{len(times)} images were done before" in result.output
     assert {p: p.stat().st_mtime_ns for p in (out / "images").iterdir()} == times
     sorted(times)[1].unlink()
+    sorted(times)[2].write_bytes(sorted(times)[2].read_bytes()[:1000])
     sorted((out / "pairs").iterdir())[0].unlink()
     assert run(*arguments(sources, out, "--workers", "1")).exit_code == 0
     assert contents(out) == contents(instance)
@@ -241,12 +283,22 @@ def test_images_that_give_no_item_are_listed_and_the_run_goes_on(sources, tmp_pa
         read_slots(sources / "slots.jsonl"))
 
 
-def test_what_an_editor_cannot_paint_is_said(sources, tmp_path):
-    result = run(*arguments(sources, tmp_path / "out", "--attribute", "material", "--question-type", "attribute",
-                            "--workers", "1"))
-    assert result.exit_code == 3
-    assert "material" in result.output
-    assert read_jsonl(tmp_path / "out" / "items.jsonl") == []
+def test_what_an_editor_cannot_paint_is_said_before_anything_is_done(sources, tmp_path):
+    result = run(*arguments(sources, tmp_path / "out", "--attribute", "material"))
+    assert result.exit_code == 2
+    assert "--attribute material: the classical editor can change color and pattern only" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_patterns_are_painted_asked_and_measured(sources, tmp_path):
+    result = run(*arguments(sources, tmp_path / "out", "--attribute", "pattern", "--question-type", "attribute",
+                            "--workers", "2"))
+    assert result.exit_code in (0, 3)
+    items = [from_json(Item, line) for line in read_jsonl(tmp_path / "out" / "items.jsonl")]
+    assert len(items) >= 5
+    for item in items:
+        assert item.question.startswith("What pattern")
+        assert item.certificate[0].measured == item.answer_text == item.record.keys[0].pattern
 
 
 def test_a_lure_is_offered_wherever_there_was_a_color(sources, tmp_path):

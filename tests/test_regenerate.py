@@ -17,7 +17,7 @@ PAINT = {"red": (200, 25, 35), "blue": (30, 70, 200), "yellow": (245, 220, 40), 
 class PaintEditor:
     """Fills the box with the wanted color, except where a test wants it to fail."""
 
-    name, canvas_px, max_attempts = "paint", None, 3
+    name, canvas_px, max_attempts, attributes = "paint", None, 3, ("color",)
 
     def __init__(self, succeeds_at=0, paint=PAINT, spill=0, cannot=None):
         self.succeeds_at, self.paint, self.spill, self.cannot, self.requests = succeeds_at, paint, spill, cannot, []
