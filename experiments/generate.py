@@ -113,10 +113,9 @@ def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: thre
     _claim(job.out, plan)
     mine = store.shard_of(list(slots.values()), job.shard)
     with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
-        _all_lines(job.out)                         # names a line that is none, before any is dropped
-        journal.keep(lambda line: _still_true(line, job.out, paths))
         # Whatever shard did an image, and of how many, it need not be done again.
         lines = {line["image_id"]: line for line in _all_lines(job.out) if _still_true(line, job.out, paths)}
+        journal.keep(lambda line: lines.get(line["image_id"]) == line)
         todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in lines]
         n_before = len(mine) - len(todo)
         progress(n_before, len(mine))

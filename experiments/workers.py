@@ -41,11 +41,14 @@ def in_parallel(make: Callable[[Task], Result], tasks: Sequence[Task], n_workers
         yield from map(make, tasks)
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")           # one process per core is parallel enough
-    context = multiprocessing.get_context("forkserver")
-    # Loaded once and shared by all workers: their memory and most of their start-up time.
-    context.set_forkserver_preload([make.__module__, "experiments.preload"])
-    with _signals_blocked():
-        multiprocessing.forkserver.ensure_running()
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        # Loaded once and shared by all workers: their memory and most of their start-up time.
+        context.set_forkserver_preload([make.__module__, "experiments.preload"])
+        with _signals_blocked():
+            multiprocessing.forkserver.ensure_running()
+    else:
+        context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(n_workers, len(tasks)), context, initializer=_start_worker)
     try:
         waiting: set[Future] = set()

@@ -39,7 +39,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
         os.replace(temporary, path)
     except OSError as error:                        # about the file that was asked for, not about ours
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
 
