@@ -30,6 +30,8 @@ def demo(out: Path, workers: int) -> None:
     from experiments.demo_page import write_demo_page
     from experiments.demo_photos import PACKAGED_PHOTOS, demo_photos, demo_slots_file
     from experiments.generate import GenerateJob, generate
+    from experiments.workers import stop_requested
+    from rekey.errors import Interrupted
     from rekey.sampling import SamplingOptions
     from rekey.slots import read_slots, write_slots
 
@@ -51,15 +53,18 @@ def demo(out: Path, workers: int) -> None:
     click.echo(f"{len(slots)} photographs, {n_slots} human-marked slots, seeds {', '.join(map(str, SEEDS))}")
     earlier: tuple[Path, ...] = ()
     n_failed = 0
-    for seed in SEEDS:
-        folder = out / f"seed{seed}"
-        with Progress("images") as progress:
-            summary = generate(GenerateJob(slots_file, out / "photos", folder, seed, sampling=SamplingOptions(),
-                                           distractors="lure", avoid=read_ledger(earlier), workers=workers), progress)
-        click.echo(f"seed {seed}: {summary.n_items} certified items, {summary.n_rejected} draws thrown away, "
-                   f"{len(summary.failures)} images without an item")
-        earlier += (folder,)
-        n_failed += len(summary.failures)
+    with stop_requested() as stop:
+        for seed in SEEDS:
+            job = GenerateJob(slots_file, out / "photos", out / f"seed{seed}", seed, sampling=SamplingOptions(),
+                              distractors="lure", avoid=read_ledger(earlier), workers=workers)
+            with Progress("images") as progress:
+                summary = generate(job, progress, stop)
+            click.echo(f"seed {seed}: {summary.n_items} certified items, {summary.n_rejected} draws thrown away, "
+                       f"{len(summary.failures)} images without an item")
+            earlier += (job.out,)
+            n_failed += len(summary.failures)
+            if stop.is_set() and seed != SEEDS[-1]:
+                raise Interrupted(f"{len(earlier)} of {len(SEEDS)} instances done")
     page = write_demo_page(out, slots, SEEDS)
     click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
     click.echo(f"Next:  {command('items', 'export', out / 'seed1', '--to', 'vlmevalkit', '--out', out / 'seed1.tsv')}")

@@ -43,7 +43,7 @@ def generate(slots_file, images, seed, out, editor, sampling, distractors, avoid
         summary = run(job, progress)
     if not shard:
         used = avoid | read_ledger((out,))
-        click.echo(what_is_left(list(read_slots(slots_file).values()), sampling, seed, used))
+        click.echo(what_is_left(list(read_slots(slots_file).values()), sampling, used))
     report(summary, out, shard)
 
 

@@ -52,7 +52,7 @@ def sample(slots_file, seed, sampling, distractors, avoid, out) -> None:
     click.echo(f"{len(lines)} items, {len(failures)} images without one.  Pool: {size.attribute:,} attribute and "
                f"{size.position:,} position items (by the paper's formula {size.attribute_formula:,} and "
                f"{size.position_formula:,})", err=True)
-    click.echo(what_is_left(images, sampling, seed, used), err=True)
+    click.echo(what_is_left(images, sampling, used), err=True)
     following = command("generate", "--slots", slots_file, "--images", "DIR", "--seed", seed, "--out", "DIR")
     click.echo(f"Next:  {following}", err=True)
     if failures:

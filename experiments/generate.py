@@ -19,10 +19,9 @@ Killed at any point and started again, it ends in the same bytes (run.json, whic
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,13 +89,17 @@ class Summary:
     """Images that were finished before this call."""
 
 
-def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda done, total: None) -> Summary:
+def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda done, total: None,
+             stop: threading.Event | None = None) -> Summary:
     """Make or continue the instance in `job.out`; of a shard, only its journal (see `merge`).
 
     progress: called with (images done, images in all), first with what an earlier run left.
-    Raises InputError before anything is written where the input is bad, and Interrupted after
-    SIGTERM or SIGINT, with everything finished so far on disk.
+    stop: ends the run when set; without it, SIGTERM and SIGINT do.
+    Raises InputError before anything is written where the input is bad, and Interrupted after a
+    stop, with everything finished so far on disk.
     """
+    if stop is not None:
+        return _generate(job, progress, stop)
     with stop_requested() as stop:
         return _generate(job, progress, stop)
 
@@ -114,34 +117,37 @@ def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: thre
     mine = store.shard_of(list(slots.values()), job.shard)
     with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
         # Whatever shard did an image, and of how many, it need not be done again.
-        lines = {line["image_id"]: line for line in _all_lines(job.out) if _still_true(line, job.out, paths)}
+        lines = _newest(line for line in _all_lines(job.out) if _still_true(line, job.out, paths))
         journal.keep(lambda line: lines.get(line["image_id"]) == line)
         todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in lines]
         n_before = len(mine) - len(todo)
         progress(n_before, len(mine))
-        with contextlib.closing(in_parallel(_make, todo, job.workers)) as made:
-            for n, line in enumerate(made, 1):
-                journal.append(line)
-                lines[line["image_id"]] = line
-                progress(n_before + n, len(mine))
-                if stop.is_set() and n < len(todo):
-                    raise Interrupted(f"{n_before + n} of {len(mine)} images done")
+        for line in in_parallel(_make, todo, min(job.workers, len(todo) or 1), stop):
+            journal.append(line | {"made_at": time.time()})
+            lines[line["image_id"]] = line
+            progress(sum(image.image_id in lines for image in mine), len(mine))
+        idle = not journal.lines
+    done = [lines[image.image_id] for image in mine if image.image_id in lines]
+    if len(done) < len(mine):
+        raise Interrupted(f"{len(done)} of {len(mine)} images done")
+    if job.shard and idle:                          # others did all of it; leave nothing to merge
+        (job.out / store.shard_name("journal", job.shard)).unlink()
+        return _summary(done, n_before)
     settings = plan | {"slots": str(job.slots_file), "images": str(job.images), "workers": job.workers,
                        "shard": job.shard and "{}/{}".format(*job.shard)}
     store.write_json(job.out / store.shard_name("run", job.shard, ".json"), store.run_manifest(settings, started))
-    mine_done = [lines[image.image_id] for image in mine]
     if job.shard is None:
-        _finish(job.out, mine_done)
-    return _summary(mine_done, n_before)
+        _finish(job.out, done)
+    return _summary(done, n_before)
 
 
 def merge(out: Path) -> Summary:
     """Join the shards of an instance; the folder is then as one run would have left it."""
     if not (out / "plan.json").exists():
         raise InputError(f"{out}: no plan.json there; expected the --out folder of `rekey generate --shard i/n`")
-    lines = {line["image_id"]: line for line in _all_lines(out)}
+    lines = _newest(line for line in _all_lines(out) if _has_pictures(line, out))
     order = _read_plan(out)["image_ids"]
-    missing = [image_id for image_id in order if image_id not in lines or not _has_pictures(lines[image_id], out)]
+    missing = [image_id for image_id in order if image_id not in lines]
     if missing:
         raise InputError(f"{out}: {len(missing)} of {len(order)} images are not done ({_listed(missing)}); "
                          "run the shards that hold them to their end, then merge")
@@ -164,6 +170,11 @@ def _all_lines(out: Path) -> list[dict[str, Any]]:
                 raise InputError(f"{path} line {number}: not a line of a journal; remove it, and run again")
             lines.append(line)
     return lines
+
+
+def _newest(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The last made line of each image; those of a finished journal hold no time, and are the oldest."""
+    return {line["image_id"]: line for line in sorted(lines, key=lambda line: line.get("made_at", 0.0))}
 
 
 def _still_true(line: dict[str, Any], out: Path, paths: dict[str, Path]) -> bool:
@@ -214,8 +225,10 @@ def _make(task: _Task) -> dict[str, Any]:
 def _check_saved(path: Path, source: np.ndarray, outcome: Outcome) -> None:
     """The promise of the benchmark, on the file as it lies on disk."""
     saved = load_image(path)
-    assert saved.sha256 == outcome.item.image_sha256, f"{path}: the file does not hold the pixels that were saved"
-    assert unchanged_outside(source, saved.pixels, outcome.edits), f"{path}: a pixel outside the edit mask changed"
+    if saved.sha256 != outcome.item.image_sha256:       # raised by hand: `python -O` drops assert statements
+        raise AssertionError(f"{path}: the file does not hold the pixels that were saved")
+    if not unchanged_outside(source, saved.pixels, outcome.edits):
+        raise AssertionError(f"{path}: a pixel outside the edit mask changed")
 
 
 def _pairs(source: np.ndarray, outcome: Outcome) -> np.ndarray:
@@ -290,9 +303,12 @@ def _finish(out: Path, lines: list[dict[str, Any]]) -> None:
                                              for line in lines if "failure" in line))
     items = [line["item"] for line in lines if "item" in line]
     store.write_jsonl(out / "items.jsonl", items)
-    write_contact_sheets(out, items)
-    store.write_jsonl(out / "journal.jsonl", lines)
-    for path in (*out.glob("journal-*-of-*.jsonl"), *out.rglob(".*.tmp")):      # merged; torn by a kill
+    sheets = write_contact_sheets(out, items)
+    store.write_jsonl(out / "journal.jsonl", ({k: v for k, v in line.items() if k != "made_at"} for line in lines))
+    named = {out / name for line in lines for name in line.get("pictures", {})} | set(sheets)
+    pictures = {*out.glob("images/*.png"), *out.glob("pairs/*.png"), *out.glob("contact_sheet*.jpg")}
+    # Merged journals, what a kill left half-written, and pictures of items that are no more.
+    for path in {*out.glob("journal-*-of-*.jsonl"), *out.rglob(".*.tmp")} | pictures - named:
         path.unlink()
 
 

@@ -63,9 +63,9 @@ def sampling_options(command: Callable) -> Callable:
     return wrapped
 
 
-def what_is_left(images: Iterable[ImageSlots], sampling: SamplingOptions, seed: int, used: Set[str]) -> str:
+def what_is_left(images: Iterable[ImageSlots], sampling: SamplingOptions, used: Set[str]) -> str:
     """A sentence on how many questions the images can still give once those in `used` are out."""
-    pools = [Pool(image, sampling).identities(seed) for image in images]
+    pools = [Pool(image, sampling).identities() for image in images]
     left = {image.image_id: len(pool - used) for image, pool in zip(images, pools, strict=True) if pool}
     if not left:
         return "no image can give a question"

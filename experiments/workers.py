@@ -1,10 +1,8 @@
 """Work on many things in several processes, and stop when asked to.
 
-    with stop_requested() as stop, contextlib.closing(in_parallel(make, tasks, n_workers=2)) as results:
-        for result in results:
-            ...                              # keep it
-            if stop.is_set():
-                break                        # what is being made is finished, the rest is dropped
+    with stop_requested() as stop:
+        for result in in_parallel(make, tasks, n_workers=2, stop=stop):
+            ...                              # keep it; after a stop, only what was begun still comes
 
 A stop (SIGTERM from Slurm, Ctrl-C) is heard by this process alone, which decides when to end; a parent that is
 killed takes its workers along.
@@ -16,10 +14,11 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -29,36 +28,39 @@ from rekey.errors import WorkerLost
 Task, Result = TypeVar("Task"), TypeVar("Result")
 
 
-def in_parallel(make: Callable[[Task], Result], tasks: Sequence[Task], n_workers: int) -> Iterator[Result]:
-    """`make` of every task, in the order in which they are finished.
+def in_parallel(make: Callable[[Task], Result], tasks: Iterable[Task], n_workers: int,
+                stop: threading.Event) -> Iterator[Result]:
+    """`make` of every task, in the order in which they are finished; none is begun once `stop` is set.
 
-    With one worker (or one task) the work is done in this process.  Raises WorkerLost where a process
-    dies; closing the iterator waits for what is being made and drops the rest.
+    With one worker the work is done in this process.  Raises WorkerLost where a process dies.
     """
-    if n_workers == 1 or len(tasks) < 2:
+    upcoming = iter(tasks)
+    if n_workers == 1:
         import cv2
         cv2.setNumThreads(1)            # as in the workers: thread counts must not decide bits
-        yield from map(make, tasks)
+        for task in upcoming:
+            if stop.is_set():
+                return
+            yield make(task)
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")           # one process per core is parallel enough
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
         # Loaded once and shared by all workers: their memory and most of their start-up time.
         context.set_forkserver_preload([make.__module__, "experiments.preload"])
+        # Starting the tracker unblocks the signals, so it must not happen inside.
+        multiprocessing.resource_tracker.ensure_running()
         with _signals_blocked():
             multiprocessing.forkserver.ensure_running()
     else:
         context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(n_workers, len(tasks)), context, initializer=_start_worker)
+    pool = ProcessPoolExecutor(n_workers, context, initializer=_start_worker)
+    waiting: set[Future] = set()
     try:
-        waiting: set[Future] = set()
-        upcoming = iter(tasks)
         while True:
-            # A short queue: a stop request waits only for what is already being made.
-            for task in upcoming:
+            # No more than is being made: what waits in the pool's queue could not be called back.
+            while len(waiting) < n_workers and not stop.is_set() and (task := next(upcoming, None)) is not None:
                 waiting.add(pool.submit(make, task))
-                if len(waiting) > n_workers:
-                    break
             if not waiting:
                 return
             ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)

@@ -123,6 +123,7 @@ def instruction(key: VisualKey) -> str:
     reference = parse_reference(key.object)
     look = " ".join(v for v in (key.pattern, key.color, key.material) if v)
     if key.mode == "add":
-        return f"Add a {look} {reference.object} in the marked area."
+        article = "an" if look[:1] in "aeiou" else "a"
+        return f"Add {article} {look} {reference.object} in the marked area."
     attribute = "pattern" if key.pattern else "material" if key.material else "color"
     return f"Change ONLY the {attribute} of {the(key.object)} to {look}."

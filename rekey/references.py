@@ -30,20 +30,26 @@ COLOR_WORDS: dict[str, tuple[str, ...]] = {color: (color,) for color in COLORS} 
     "bronze": ("brown",), "copper": ("brown", "orange"), "olive": ("green",), "lime": ("green",),
     "indigo": ("blue", "purple"), "charcoal": ("black", "gray"), "blond": ("yellow",),
     "blonde": ("yellow",), "ginger": ("orange",), "mustard": ("yellow",), "coral": ("orange", "pink"),
+    "aqua": ("blue", "green"), "mint": ("green",), "reddish": ("red",), "bluish": ("blue",), "yellowish": ("yellow",),
+    "greenish": ("green",), "blackish": ("black",), "whitish": ("white",), "purplish": ("purple",),
+    "pinkish": ("pink",), "brownish": ("brown",), "grayish": ("gray",), "greyish": ("gray",),
+    "dark": ("black", "gray", "brown"),
     # No one color, so none that could be left out.
-    "colorful": (), "colourful": (), "multicolored": (), "multicoloured": (), "multicolor": (),
+    "multi-colored": (), "multi-coloured": (), "two-tone": (), "colorful": (), "colourful": (), "multicolored": (),
+    "multicoloured": (), "multicolor": (),
     "tricolor": (), "rainbow": (),
 }
 PATTERN_WORDS = {"striped": "striped", "stripy": "striped", "dotted": "dotted", "spotted": "dotted",
                  "polka-dot": "dotted", "polka": "dotted", "dot": "dotted", "checked": "checked",
                  "checkered": "checked", "plaid": "checked", "tartan": "checked", "plain": "plain"}
-_SHADES = frozenset(("light", "dark", "pale", "bright", "deep", "pastel", "neon"))
+# Before a color word they belong to it ("sky blue"); elsewhere to the object ("light bulb").
+_SHADES = frozenset(("light", "dark", "pale", "bright", "deep", "pastel", "neon", "sky", "baby", "royal", "hot",
+                     "forest", "off", "jet", "lemon", "brick", "army", "sea", "cherry", "wine", "midnight"))
 _PREPOSITIONS = ("on", "under", "in", "with", "near", "beside", "behind", "above", "below", "at", "of",
-                 "next to", "in front of")
+                 "next to", "in front of", "wearing", "holding", "riding", "carrying")
+_IMPLIED = {"cyclist": "bicycle", "biker": "motorcycle", "motorcyclist": "motorcycle"}
 _OWNER_STARTS = re.compile(r"\s(" + "|".join(sorted(_PREPOSITIONS, key=len, reverse=True))
                            + r")\s+(?:the |a |an )?")
-_OWNER_ENDS = re.compile(r"\s(?:riding|wearing|holding|" + "|".join(_PREPOSITIONS) + r")\s")
-
 _IRREGULAR = {"people": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse",
               "geese": "goose", "feet": "foot", "teeth": "tooth", "knives": "knife", "leaves": "leaf",
               "shelves": "shelf", "wolves": "wolf", "loaves": "loaf", "scarves": "scarf", "cookies": "cookie",
@@ -63,7 +69,9 @@ _KINDS = (
     ("cat", "kitten"), ("bag", "handbag", "backpack", "purse"), ("lifebuoy", "float", "ring", "buoy"),
     ("cup", "mug"), ("boat", "speedboat", "kayak", "ship"), ("duck", "swan", "bird", "pigeon", "seagull"),
     ("hat", "cap", "beanie", "helmet"), ("poster", "painting", "picture"), ("phone", "smartphone"),
-    ("box", "carton"), ("bin", "can"), ("chair", "stool", "armchair"), ("motorcycle", "motorbike"),
+    ("statue", "sculpture"), ("bracelet", "wristband"), ("cart", "handcart", "trolley"),
+    ("clothes", "shirt", "top", "jacket", "coat", "sweater", "blouse"), ("box", "carton"), ("bin", "can"),
+    ("chair", "stool", "armchair"), ("motorcycle", "motorbike"),
     ("truck", "lorry"), ("flower", "blossom"), ("suitcase", "luggage"), ("mouse", "rat"),
     ("scooter", "moped"), ("bottle", "flask"), ("person", "man", "woman", "child"),
 )
@@ -82,8 +90,8 @@ class Reference:
     """The reference without its colors: "jacket on the cyclist"."""
     head: str
     """The noun that is named, in the singular where it has one: "jacket"."""
-    owner: str | None
-    """Head noun of what follows the preposition: "cyclist"."""
+    owners: tuple[str, ...]
+    """Head nouns of what follows the prepositions: ("cyclist",)."""
     pattern: str | None
     """"striped", "dotted", "checked" or "plain", where the annotator said so."""
     plural: bool
@@ -106,11 +114,11 @@ def parse_reference(reference: str) -> Reference:
     tokens, words = _without_colors(item.split())
     name = " ".join(tokens)
     lowered = [token.lower() for token in tokens]
-    owner_words = _OWNER_ENDS.split(owner)[0].split()
+    owners = [part.split()[-1].lower() for part in _OWNER_STARTS.split(owner)[::2] if part.split()]
     return Reference(
         colors=frozenset(color for word in words for color in COLOR_WORDS[word.lower()]),
         color_words=tuple(words), object=name + link + owner, head=singular(lowered[-1]) if lowered else "",
-        owner=singular(owner_words[-1].lower()) if owner_words else None,
+        owners=tuple(map(singular, owners)),
         pattern=next((PATTERN_WORDS[word] for word in lowered if word in PATTERN_WORDS), None),
         plural=is_plural(name))
 
@@ -126,24 +134,26 @@ def _split_owner(phrase: str) -> tuple[str, str, str]:
 def _without_colors(tokens: list[str]) -> tuple[list[str], list[str]]:
     """(tokens that are no color, color words found).  The last token is always part of the object."""
     kept, words = [], []
-    for n, token in enumerate(tokens):
-        parts = _color_parts(token)
-        following = tokens[n + 1] if n + 1 < len(tokens) else ""
-        is_name = token[:1].isupper() and following[:1].isupper()              # "Red Bull can"
-        joins = token.lower() == "and" and words and _color_parts(following)
-        shade = token.lower() in _SHADES and not _color_parts(following)        # "light bulb"
-        if n == len(tokens) - 1 or is_name or shade or not (parts or joins):
+    title_case = all(token[:1].isupper() for token in tokens)
+    for n, token in enumerate(tokens[:-1]):
+        following = tokens[n + 1]
+        if token[:1].isupper() and following[:1].isupper() and not title_case:      # "Red Bull can"
             kept.append(token)
-        else:
-            words.extend(part for part in parts or () if part.lower() in COLOR_WORDS)
-    return kept, words
+        elif token.lower() in _SHADES and n + 2 < len(tokens) and _color_parts(following):
+            continue
+        elif parts := _color_parts(token):
+            words.extend(part for part in parts if part.lower() in COLOR_WORDS)
+        elif not (token.lower() == "and" and words and _color_parts(following)):
+            kept.append(token)
+    return kept + tokens[-1:], words
 
 
 def _color_parts(token: str) -> list[str] | None:
-    """The color words of one token ("orange-and-white"), or None if it is not all color words."""
-    parts = [part for part in re.split(r"[-/]", token) if part.lower() != "and"]
-    known = all(part.lower() in COLOR_WORDS or part.lower() in _SHADES for part in parts)
-    return parts if parts and known else None
+    """The color words of one token ("orange-and-white", "off-white"), or None if it holds anything else."""
+    if token.lower() in COLOR_WORDS:
+        return [token]
+    parts = [part for part in re.split(r"[-/]", token) if part.lower() != "and" and part.lower() not in _SHADES]
+    return parts if parts and all(part.lower() in COLOR_WORDS for part in parts) else None
 
 
 def the(name: str) -> str:
@@ -174,6 +184,12 @@ def singular(word: str) -> str:
     return word[:-1]
 
 
+def scene_nouns(reference: Reference) -> tuple[str, ...]:
+    """Everything that a reference says is in the scene, in the singular: a cyclist comes with a bicycle."""
+    named = (reference.head, *reference.owners)
+    return named + tuple(_IMPLIED[noun] for noun in named if noun in _IMPLIED)
+
+
 def kind(noun: str) -> str:
     """A name shared by nouns that could be taken for each other; `noun` is a singular head noun."""
     return _KIND_OF.get(noun, noun)
@@ -188,5 +204,9 @@ def could_mean(name: str, target: str) -> bool:
     asked, other = parse_reference(name), parse_reference(target)
     if kind(asked.head) != kind(other.head):
         return False
-    words = set(asked.object.lower().split())
-    return len(words) == 1 or words <= set(other.object.lower().split())
+
+    def words(reference: Reference) -> set[str]:
+        rest = {singular(word) for word in reference.object.lower().split()} - {reference.head}
+        return rest | {kind(reference.head)}
+
+    return len(words(asked)) == 1 or words(asked) <= words(other)

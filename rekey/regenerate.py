@@ -9,7 +9,7 @@ then to a failure that is listed.  It never leads to an item.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,18 +90,29 @@ def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,
     cache: dict[str, Any] = {}
     rejected: list[dict[str, Any]] = []
     tried: set[tuple[VisualKey, ...]] = set()
+    refused: set[VisualKey] = set()
     failed: set[str] = set()
-    draw = 0
-    while len(rejected) < MAX_RECORDS:
+    draw = n_failed = 0
+
+    def usable(record: SamplingRecord) -> bool:
+        return record.keys not in tried and not any(key in refused for key in record.keys)
+
+    while n_failed < MAX_RECORDS:
         try:
-            record = _next_record(pool, seed, avoid, draw, tried, failed)
+            record = _next_record(pool, seed, avoid, failed, draw, usable)
         except NoItem as reason:
             last = f"; last: {rejected[-1]['reason']}" if rejected else ""
             return Outcome(image_id, rejected=tuple(rejected), failure=f"{reason}{last}")
         draw = record.draw + 1
         tried.add(record.keys)
-        failed.add(identity(record))
-        reason, edits = _edit_record(source.pixels, record, editor, cache)
+        unable = {key: why for key in record.keys if (why := editor.can(key))}
+        if unable:                          # costs nothing, so it does not count; it is not asked again
+            refused.update(unable)
+            reason, edits = "; ".join(f"{key.slot.slot_id}: {why}" for key, why in unable.items()), []
+        else:
+            reason, edits = _edit_record(source.pixels, record, editor, cache)
+            failed.add(identity(record))
+            n_failed += 1
         if reason is not None:
             rejected.append({"draw": record.draw, "edits": [instruction(key) for key in record.keys], "reason": reason,
                              "certificate": [to_json(edit.certificate) for edit in edits]})
@@ -116,24 +127,21 @@ def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,
                     record=record, certificate=tuple(edit.certificate for edit in edits))
         return Outcome(image_id, item, pixels, tuple(rejected), edits=tuple(edits))
     return Outcome(image_id, rejected=tuple(rejected),
-                   failure=f"none of {len(rejected)} draws could be certified; last: {rejected[-1]['reason']}")
+                   failure=f"none of {n_failed} draws could be certified; last: {rejected[-1]['reason']}")
 
 
-def _next_record(pool: Pool, seed: int, avoid: Set[str], draw: int, tried: Set[tuple[VisualKey, ...]],
-                 failed: Set[str]) -> SamplingRecord:
+def _next_record(pool: Pool, seed: int, avoid: Set[str], failed: Set[str], draw: int,
+                 usable: Callable[[SamplingRecord], bool]) -> SamplingRecord:
     """Another question first; only then a failed one in other unnamed colors."""
     try:
-        return pool.sample(seed, avoid | failed, draw, tried)
+        return pool.sample(seed, avoid | failed, draw, usable)
     except NoItem:
-        return pool.sample(seed, avoid, draw, tried)
+        return pool.sample(seed, avoid, draw, usable)
 
 
 def _edit_record(source: np.ndarray, record: SamplingRecord, editor: Editor,
                  cache: dict[str, Any]) -> tuple[str | None, list[KeyEdit]]:
     """(reason for rejecting the record or None, the edits made so far)."""
-    for key in record.keys:
-        if why := editor.can(key):
-            return f"{key.slot.slot_id}: {why}", []
     edits = []
     for key in record.keys:
         # Each slot is edited on the source, as in the paper; edits of one record never touch.

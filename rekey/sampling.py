@@ -17,7 +17,7 @@ file changes no other image's record.  Constraints hold while drawing, not by re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,12 +27,13 @@ from rekey.draws import Draws
 from rekey.geometry import MAX_MASK_MARGIN_PX
 from rekey.plausible import Plausible
 from rekey.records import PATTERNS, Attribute, ImageSlots, Mode, QuestionType, SamplingRecord, Slot, VisualKey
-from rekey.references import Reference, could_mean, kind, parse_reference
+from rekey.references import Reference, could_mean, kind, parse_reference, scene_nouns
 
 MIN_SEPARATION_PX = 20
 MAX_DRAWS = 64                # random draws before the rest of the pool is listed
 ATTRIBUTE_SHARE = 0.6         # of images without a category: 115 of the 191 V*Bench questions
 
+_QUESTION_OF: dict[str | None, QuestionType] = {"direct_attributes": "attribute", "relative_position": "position"}
 VALUES: dict[str, tuple[str, ...]] = {
     "color": COLORS,
     "pattern": PATTERNS,
@@ -67,7 +68,10 @@ class Content:
 
 @dataclass(frozen=True)
 class PoolSize:
-    """Numbers of distinct items derivable from one image (Sec. 3.2)."""
+    """Numbers of items derivable from one image, told apart by what is painted where (Sec. 3.2).
+
+    Several may have one question and answer; `Pool.identities` tells those that differ in these.
+    """
 
     attribute_formula: int
     """Sum of n_k over the slots, without any constraint."""
@@ -124,7 +128,7 @@ def scene_kinds(image: ImageSlots) -> dict[str, str]:
     found: dict[str, str] = {}
     for target in (target for slot in image.slots for target in slot.targets):
         reference = parse_reference(target)
-        for name in (reference.object.lower(), *(kind(noun) for noun in (reference.head, reference.owner) if noun)):
+        for name in (reference.object.lower(), *map(kind, scene_nouns(reference))):
             found.setdefault(name, target)
     return found
 
@@ -211,38 +215,40 @@ class Pool:
         """Values under which a position question's phrase means this object alone."""
         if content.mode == "add":
             return content.values
-        others = others_meant(self.image, content.slot, content.object)
-        taken = {value for other in others for value in self._old_values(parse_reference(other))}
-        return tuple(v for v in content.values if v not in taken)
+        others = [self._old_values(parse_reference(t)) for t in others_meant(self.image, content.slot, content.object)]
+        if not all(others):             # the police car may have any color, this one's new color as well
+            return ()
+        return tuple(v for v in content.values if not any(v in taken for taken in others))
 
     # ----------------------------------------------------------------------------- drawing
 
     def sample(self, seed: int, avoid: Set[str] = frozenset(), first_draw: int = 0,
-               tried: Set[tuple[VisualKey, ...]] = frozenset()) -> SamplingRecord:
-        """The record of a seed: the first draw, from `first_draw` on, that is neither avoided nor tried.
+               usable: Callable[[SamplingRecord], bool] | None = None) -> SamplingRecord:
+        """The record of a seed: the first draw, from `first_draw` on, that is not avoided, and usable.
 
-        avoid: identities of released items.  tried: keys of records that could not be made.
+        avoid: identities of released items.  usable: False for records that cannot be made.
         Raises NoItem where the image has none to give.
         """
+        def wanted(record: SamplingRecord) -> bool:
+            return not (avoid and identity(record) in avoid) and (usable is None or usable(record))
+
         for draw in range(first_draw, first_draw + MAX_DRAWS):
-            record = self._draw(seed, draw)
-            if record.keys not in tried and not (avoid and identity(record) in avoid):
+            if wanted(record := self._draw(seed, draw)):
                 return record
         question_type = self._question_type(seed)
         rest = [r for r in self.records(seed, first_draw + MAX_DRAWS) if r.question_type == question_type]
-        left = {i: r for r in rest if (i := identity(r)) not in avoid and r.keys not in tried}
+        left = {identity(r): r for r in rest if wanted(r)}
         if not left:
-            reason = "could be made" if tried else "is left"
-            raise NoItem(f"of {len({identity(r) for r in rest})} {question_type} items of this image none {reason}: "
-                         f"{sum(identity(r) in avoid for r in rest)} are in the ledger, {len(tried)} were tried")
+            names = {identity(r) for r in rest}
+            raise NoItem(f"of {len(names)} {question_type} items of this image none is left: {len(names & avoid)} are "
+                         f"in the ledger{'' if usable is None else ', the others could not be made'}")
         return left[Draws("left", self.image.image_id, seed, first_draw).choice(sorted(left))]
 
     def _question_type(self, seed: int) -> QuestionType:
         if self.options.question_type != "auto":
             return self.options.question_type
-        by_category = {"direct_attributes": "attribute", "relative_position": "position"}
-        if self.image.category in by_category:
-            return by_category[self.image.category]
+        if self.image.category in _QUESTION_OF:
+            return _QUESTION_OF[self.image.category]
         heads = Draws("question type", self.image.image_id, seed).uniform() < ATTRIBUTE_SHARE
         return "attribute" if heads else "position"
 
@@ -291,10 +297,10 @@ class Pool:
                 for values in itertools.product(*named):
                     yield record("position", *(self._key(c, v, draws) for c, v in zip(pair, values, strict=True)))
 
-    def identities(self, seed: int = 0) -> set[str]:
-        """Identities of all items of the question type that `seed` asks for."""
-        wanted = self._question_type(seed)
-        return {identity(r) for r in self.records(seed) if r.question_type == wanted}
+    def identities(self) -> set[str]:
+        """Identities of all items that some seed could ask for."""
+        known = self.options.question_type != "auto" or self.image.category in _QUESTION_OF
+        return {identity(r) for r in self.records() if not known or r.question_type == self._question_type(0)}
 
     def size(self) -> PoolSize:
         n = len(VALUES[self.options.attribute])
@@ -303,6 +309,7 @@ class Pool:
         return PoolSize(
             attribute_formula=sum(counts),
             position_formula=sum(a * b for a, b in itertools.combinations(counts, 2)),
-            attribute=sum(len(c.values) for contents in self._single.values() for c in contents),
+            attribute=sum(len(c.values) for slot_id, contents in self._single.items() if self._weights[slot_id]
+                          for c in contents),
             position=sum(len(self._named_values(a)) * len(self._named_values(b))
-                         for pairs in self._pairs.values() for a, b in pairs))
+                         for slot_ids, pairs in self._pairs.items() if self._weights[slot_ids] for a, b in pairs))

@@ -18,6 +18,7 @@ import platform
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
@@ -34,7 +35,7 @@ def dumps(record: Any) -> str:
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a whole file or nothing: readers never see half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
         os.replace(temporary, path)

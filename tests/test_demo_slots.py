@@ -94,12 +94,12 @@ def test_every_target_states_a_color_of_the_pool_and_an_owner(image):
         for target in slot.targets:
             reference = parse_reference(target)
             assert reference.colors and reference.colors < set(COLORS), target
-            assert reference.owner, target
+            assert reference.owners, target
 
 
 def test_no_candidate_is_of_a_kind_that_a_target_names(image):
     named = {word for slot in image.slots for target in slot.targets
-             for word in (parse_reference(target).head, parse_reference(target).owner)}
+             for word in (parse_reference(target).head, *parse_reference(target).owners)}
     assert not named & {noun for slot in image.slots for noun in slot.candidates}
 
 

@@ -4,38 +4,49 @@ import json
 
 import pytest
 
-from rekey.references import COLOR_WORDS, could_mean, is_plural, kind, parse_reference, singular, the
+from rekey.references import COLOR_WORDS, could_mean, is_plural, kind, parse_reference, scene_nouns, singular, the
 
 
-@pytest.mark.parametrize("text, colors, obj, head, owner", [
-    ("blue jacket on the cyclist", {"blue"}, "jacket on the cyclist", "jacket", "cyclist"),
-    ("orange-and-white lifebuoy", {"orange", "white"}, "lifebuoy", "lifebuoy", None),
-    ("blue-white-and-yellow volleyball", {"blue", "white", "yellow"}, "volleyball", "volleyball", None),
-    ("red and yellow kite", {"red", "yellow"}, "kite", "kite", None),
-    ("light pink buoy", {"pink"}, "buoy", "buoy", None),
-    ("silver-gray SUV", {"gray", "white"}, "SUV", "suv", None),
-    ("curly-haired dog", set(), "curly-haired dog", "dog", None),
-    ("golden retriever", {"yellow", "orange", "brown"}, "retriever", "retriever", None),
-    ("wooden blue bench", {"blue"}, "wooden bench", "bench", None),
-    ("two blue chairs", {"blue"}, "two chairs", "chair", None),
-    ("red, white flag", {"red", "white"}, "flag", "flag", None),
-    ("red & white flag", {"red", "white"}, "flag", "flag", None),
-    ("green house", {"green"}, "house", "house", None),
-    ("Red Bull can", set(), "Red Bull can", "can", None),
-    ("light bulb", set(), "light bulb", "bulb", None),
-    ("dark red car", {"red"}, "car", "car", None),
-    ("Mickey Mouse", set(), "Mickey Mouse", "mouse", None),
-    ("police car", set(), "police car", "car", None),
-    ("colorful logo", set(), "logo", "logo", None),
-    ("orange", set(), "orange", "orange", None),
-    ("blue label on the water bottle", {"blue"}, "label on the water bottle", "label", "bottle"),
+@pytest.mark.parametrize("text, colors, obj, head, owners", [
+    ("blue jacket on the cyclist", {"blue"}, "jacket on the cyclist", "jacket", ("cyclist",)),
+    ("orange-and-white lifebuoy", {"orange", "white"}, "lifebuoy", "lifebuoy", ()),
+    ("blue-white-and-yellow volleyball", {"blue", "white", "yellow"}, "volleyball", "volleyball", ()),
+    ("red and yellow kite", {"red", "yellow"}, "kite", "kite", ()),
+    ("light pink buoy", {"pink"}, "buoy", "buoy", ()),
+    ("silver-gray SUV", {"gray", "white"}, "SUV", "suv", ()),
+    ("curly-haired dog", set(), "curly-haired dog", "dog", ()),
+    ("golden retriever", {"yellow", "orange", "brown"}, "retriever", "retriever", ()),
+    ("wooden blue bench", {"blue"}, "wooden bench", "bench", ()),
+    ("two blue chairs", {"blue"}, "two chairs", "chair", ()),
+    ("red, white flag", {"red", "white"}, "flag", "flag", ()),
+    ("red & white flag", {"red", "white"}, "flag", "flag", ()),
+    ("green house", {"green"}, "house", "house", ()),
+    ("Red Bull can", set(), "Red Bull can", "can", ()),
+    ("light bulb", set(), "light bulb", "bulb", ()),
+    ("dark red car", {"red"}, "car", "car", ()),
+    ("Red Box", {"red"}, "Box", "box", ()),
+    ("Sky Blue Book", {"blue"}, "Book", "book", ()),
+    ("sky blue jacket", {"blue"}, "jacket", "jacket", ()),
+    ("forest green tent", {"green"}, "tent", "tent", ()),
+    ("hot pink bag", {"pink"}, "bag", "bag", ()),
+    ("reddish brown dog", {"red", "brown"}, "dog", "dog", ()),
+    ("off-white car", {"white"}, "car", "car", ()),
+    ("sky-blue jacket", {"blue"}, "jacket", "jacket", ()),
+    ("multi-colored umbrella", set(), "umbrella", "umbrella", ()),
+    ("hot dog", set(), "hot dog", "dog", ()),
+    ("man wearing a red hat", set(), "man wearing a red hat", "man", ("hat",)),
+    ("Mickey Mouse", set(), "Mickey Mouse", "mouse", ()),
+    ("police car", set(), "police car", "car", ()),
+    ("colorful logo", set(), "logo", "logo", ()),
+    ("orange", set(), "orange", "orange", ()),
+    ("blue label on the water bottle", {"blue"}, "label on the water bottle", "label", ("bottle",)),
     ("blue clothes on the person riding a motorcycle", {"blue"},
-     "clothes on the person riding a motorcycle", "clothes", "person"),
-    ("blue slippers", {"blue"}, "slippers", "slipper", None),
+     "clothes on the person riding a motorcycle", "clothes", ("person", "motorcycle")),
+    ("blue slippers", {"blue"}, "slippers", "slipper", ()),
 ])
-def test_references_are_taken_apart(text, colors, obj, head, owner):
+def test_references_are_taken_apart(text, colors, obj, head, owners):
     reference = parse_reference(text)
-    assert (reference.colors, reference.object, reference.head, reference.owner) == (colors, obj, head, owner)
+    assert (reference.colors, reference.object, reference.head, reference.owners) == (colors, obj, head, owners)
 
 
 @pytest.mark.parametrize("noun, plural", [
@@ -73,6 +84,11 @@ def test_articles_are_left_out_before_names():
     assert the("SUV") == "the SUV"
 
 
+def test_riders_come_with_what_they_ride():
+    assert scene_nouns(parse_reference("blue jacket on the cyclist")) == ("jacket", "cyclist", "bicycle")
+    assert "motorcycle" in scene_nouns(parse_reference("blue clothes on the person riding a motorcycle"))
+
+
 def test_kinds_join_what_people_call_alike():
     assert kind("sedan") == kind("car") != kind("cart")
 
@@ -81,7 +97,8 @@ def test_kinds_join_what_people_call_alike():
     ("white car", "police car", True), ("red car", "silver sedan", True), ("police car", "white car", False),
     ("red umbrella", "blue umbrella", True), ("blue baby stroller", "red stroller", False),
     ("red stroller", "blue baby stroller", True), ("red cup", "red cap", False),
-    ("white hat on the man", "red hat on the woman", False)])
+    ("white hat on the man", "red hat on the woman", False), ("black trash bin", "green trash can", True),
+    ("gray statue", "gray sculpture", True)])
 def test_names_that_could_mean_another_target(name, target, could):
     assert could_mean(name, target) is could
 

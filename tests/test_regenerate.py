@@ -124,6 +124,17 @@ def test_a_used_up_ledger_is_said(photo):
     assert identity(outcome.item.record) == left
 
 
+def test_nouns_that_an_editor_cannot_draw_cost_no_attempt(photo):
+    class CatsOnly(PaintEditor):
+        def can(self, key):
+            return None if key.object == "cat" else f"no {key.object}"
+    nouns = ("violin", "harp", "cello", "oboe", "tuba", "lute", "gong", "drum", "cat")
+    slot = Slot("photo", "S", "add", Box(*ONE).grown(25), Box(*ONE), (), nouns)
+    scene = Pool(ImageSlots("photo", (slot,), "direct_attributes", (400, 300)))
+    for seed in range(40):
+        assert regenerate(photo, scene, seed, CatsOnly()).item.record.keys[0].object == "cat"
+
+
 def test_every_remaining_item_is_tried_before_an_image_is_given_up(photo):
     class OneColor(PaintEditor):
         def can(self, key):

@@ -180,9 +180,23 @@ def test_an_avoided_item_never_comes_again_until_the_pool_is_empty():
         Pool(scene).sample(10, released)
 
 
+def test_a_twin_of_unknown_color_leaves_no_color_to_tell_it_by():
+    scene = image(slot("A", 100, 100, targets=["red car"]), slot("B", 400, 100, targets=["police car"]),
+                  slot("C", 700, 100, candidates=["cat"]), category="relative_position")
+    assert {k.object for s in range(100) for k in Pool(scene).sample(s).keys} == {"police car", "cat"}
+
+
+def test_what_is_left_counts_both_kinds_where_the_image_takes_both():
+    both = replace(TOY, category=None)
+    kinds = {i.split("|")[1] for i in Pool(both).identities()}
+    assert kinds == {"attribute", "position"}
+    assert len(Pool(both).identities()) == sum(
+        len(Pool(replace(TOY, category=c)).identities()) for c in ("direct_attributes", "relative_position"))
+
+
 def test_the_ledger_says_how_many_questions_are_left():
     released = {identity(Pool(TOY).sample(1))}
-    assert what_is_left([TOY], SamplingOptions(), 1, released | {"of another image"}) == (
+    assert what_is_left([TOY], SamplingOptions(), released | {"of another image"}) == (
         "42 of 43 questions are left for later instances; toy has the fewest, 42")
 
 
@@ -190,9 +204,9 @@ def test_tried_records_are_not_drawn_again_and_all_of_the_rest_is_reached():
     scene, tried = image(slot("A", 100, 100, targets=["red cup"], candidates=["cat"], mode="either")), set()
     while True:
         try:
-            record = Pool(scene).sample(3, first_draw=len(tried), tried=tried)
+            record = Pool(scene).sample(3, first_draw=len(tried), usable=lambda r: r.keys not in tried)
         except NoItem as reason:
-            assert "none could be made" in str(reason)
+            assert "the others could not be made" in str(reason)
             break
         assert record.keys not in tried
         tried.add(record.keys)
@@ -210,6 +224,8 @@ def test_difficulty_bands_and_like_source_choose_slots():
     assert drawn("like-source").count("large") == 0
     with pytest.raises(NoItem, match="no slot of difficulty medium"):
         drawn("medium")
+    assert Pool(scene, SamplingOptions(difficulty="easy")).size().attribute == 11
+    assert Pool(scene, SamplingOptions(difficulty="hard")).size().attribute == 11 + 10
 
 
 # ------------------------------------------------------------------ the released annotations

@@ -263,7 +263,8 @@ def test_known_anomalies_of_the_released_file_are_warned_about(warnings):
         "0021", "0024", "0032", "0036", "0054", "0057", "0065", "0083", "0098", "0117", "0133", "0156",
         "0181"}
     assert "0181 D1" in slots_warned(warnings, "no object that can be added")
-    assert images_warned(warnings, "could mean both") == {"0116", "0147", "0153", "0181", "0182", "0186", "0188"}
+    assert images_warned(warnings, "could mean both") == {
+        "0116", "0141", "0147", "0153", "0181", "0182", "0186", "0188"}
 
 
 def test_objects_warned_about_are_those_that_the_sampler_leaves_out(released, warnings):
