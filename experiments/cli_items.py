@@ -39,9 +39,9 @@ def import_command(source: Path, out: Path, images: Path | None, no_images: bool
                    category_column: str) -> None:
     """Turn a benchmark into an items folder.  The format is detected.
 
-    \b
-    V*Bench as folders of images with JSON files, or as Parquet; rows with choices, options or
+    Read are V*Bench as folders of images with JSON files, or as Parquet; rows with choices, options or
     columns A, B, ... as Parquet, JSON or JSON Lines; VLMEvalKit's TSV; an items folder of ours.
+
     \b
     rekey items import vstar_bench --out vstar
     rekey items import MMStar.tsv --out mmstar --category-column l2_category
@@ -57,7 +57,7 @@ def import_command(source: Path, out: Path, images: Path | None, no_images: bool
     free = f"; {free_form} free-form" if free_form else ""
     click.echo(f"{len(report.items)} items ({listed}{more}){free}")
     _list_rejected(report.rejected, f"all of them are in {out / REJECTED}")
-    click.echo(f"next: rekey items export {out} --to vlmevalkit --out {out.name}.tsv")
+    click.echo(f"Next:  rekey items export {out} --to vlmevalkit --out {out.name}.tsv")
     if report.rejected:
         click.get_current_context().exit(EXIT_SOME_FAILED)
 
@@ -83,13 +83,13 @@ def export_command(source: Path, to: str, out: Path, task: str | None) -> None:
         click.echo(f"warning: {warning}", err=True)
     _list_rejected(report.rejected, "they are not in the export")
     if to == "vlmevalkit":
-        click.echo(f"next: copy {out} to $LMUData and run VLMEvalKit with --data {out.stem}   (it keeps images by "
+        click.echo(f"Next:  copy {out} to $LMUData and run VLMEvalKit with --data {out.stem}   (it keeps images by "
                    "that name: give every instance its own)")
     elif to == "lmms-eval":
         name = next(out.glob("*.yaml")).stem
-        click.echo(f"next: lmms-eval --include_path {out} --tasks {name} --model ...")
+        click.echo(f"Next:  lmms-eval --include_path {out} --tasks {name} --model ...")
     else:
-        click.echo(f"next: rekey items import {out} --out ...   (or the V*Bench scripts)")
+        click.echo(f"Next:  rekey items import {out} --out ...   (or the V*Bench scripts)")
     if report.rejected:
         click.get_current_context().exit(EXIT_SOME_FAILED)
 

@@ -581,13 +581,13 @@ def test_the_command_says_format_counts_rejects_and_what_comes_next(tmp_path):
     result = runner.invoke(rekey, ["items", "import", str(source), "--out", str(tmp_path / "own")])
     assert result.exit_code == 3, result.output
     assert "VLMEvalKit TSV" in result.stdout and "1 items (1 c1)" in result.stdout
-    assert "next: rekey items export" in result.stdout
+    assert "Next:  rekey items export" in result.stdout
     assert "1 rejected" in result.stderr and "answer 'F' has no option" in result.stderr
     for to, out in (("vlmevalkit", "o.tsv"), ("lmms-eval", "lmms"), ("vstar", "folders")):
         result = runner.invoke(rekey, ["items", "export", str(tmp_path / "own"), "--to", to,
                                        "--out", str(tmp_path / out)])
         assert result.exit_code == 0, result.output
-        assert "1 items written" in result.stdout and "next: " in result.stdout
+        assert "1 items written" in result.stdout and "Next: " in result.stdout
 
 
 def test_export_mistakes_exit_2(tmp_path, instance, monkeypatch):
