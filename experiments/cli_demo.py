@@ -43,8 +43,7 @@ def demo(out: Path, workers: int) -> None:
             shutil.copyfile(path, out / "photos" / path.name)
     slots = {k: v for k, v in read_slots(demo_slots_file()).items() if k in photos}
     slots_file = out / "slots.jsonl"
-    if not slots_file.exists():
-        write_slots(slots_file, slots.values())
+    write_slots(slots_file, slots.values())         # anew: packages with photos may have come or gone
     n_slots = sum(len(image.slots) for image in slots.values())
     missing = [photo for photo in PACKAGED_PHOTOS if photo.image_id not in photos]
     if missing:

@@ -156,8 +156,6 @@ def merge(out: Path) -> Summary:
         store.write_json(out / "run.json", {"shards": [store.read_json(path) for path in manifests]})
     ordered = [lines[image_id] for image_id in order]
     _finish(out, ordered)
-    for path in manifests:
-        path.unlink()
     return _summary(ordered, 0)
 
 
@@ -201,14 +199,14 @@ class _Task:
 def _make(task: _Task) -> dict[str, Any]:
     """Renew one image, write its pictures, and return its journal line."""
     job, image_id = task.job, task.image.image_id
-    line: dict[str, Any] = {"image_id": image_id, "source_file_sha256": store.sha256_file(task.path)}
     try:
         source = load_image(task.path)
-    except InputError as error:
-        return line | {"failure": str(error)}
+    except InputError as error:                     # without the file's hash, so that a resume tries again
+        return {"image_id": image_id, "failure": str(error)}
     outcome = regenerate(source, Pool(task.image, job.sampling), job.seed, make_editor(job.editor),
                          distractors=job.distractors, avoid=job.avoid)
-    line["source_sha256"] = source.sha256
+    line: dict[str, Any] = {"image_id": image_id, "source_file_sha256": store.sha256_file(task.path),
+                            "source_sha256": source.sha256}
     if outcome.rejected:
         line["rejected"] = list(outcome.rejected)
     if outcome.item is None:
@@ -307,8 +305,9 @@ def _finish(out: Path, lines: list[dict[str, Any]]) -> None:
     store.write_jsonl(out / "journal.jsonl", ({k: v for k, v in line.items() if k != "made_at"} for line in lines))
     named = {out / name for line in lines for name in line.get("pictures", {})} | set(sheets)
     pictures = {*out.glob("images/*.png"), *out.glob("pairs/*.png"), *out.glob("contact_sheet*.jpg")}
-    # Merged journals, what a kill left half-written, and pictures of items that are no more.
-    for path in {*out.glob("journal-*-of-*.jsonl"), *out.rglob(".*.tmp")} | pictures - named:
+    # What shards wrote for the merge, what a kill left half-written, and pictures of items that are no more.
+    shards = {*out.glob("journal-*-of-*.jsonl"), *out.glob("run-*-of-*.json")}
+    for path in shards | {*out.rglob(".*.tmp")} | pictures - named:
         path.unlink()
 
 

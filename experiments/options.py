@@ -16,8 +16,7 @@ from rekey.records import ImageSlots, SamplingRecord, from_json
 from rekey.sampling import Pool, SamplingOptions, identity
 from rekey.store import read_jsonl
 
-SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",
-                     help="Annotations: one JSON object per image.")
+
 def command(*words: object) -> str:
     """A `rekey` line to type next, quoted for the shell."""
     return shlex.join(("rekey", *map(str, words)))
@@ -28,9 +27,11 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",
+                     help="Annotations: one JSON object per image.")
+SEED = click.option("--seed", type=click.IntRange(min=0), required=True, help="Fixes every choice.")
 WORKERS = click.option("--workers", type=click.IntRange(min=1), default=n_cores, show_default="number of cores",
                        help="Processes to use.")
-SEED = click.option("--seed", type=click.IntRange(min=0), required=True, help="Fixes every choice.")
 
 _SAMPLING = (
     click.option("--question-type", type=click.Choice(("auto", "attribute", "position")), default="auto",
@@ -49,14 +50,14 @@ _SAMPLING = (
 )
 
 
-def sampling_options(command: Callable) -> Callable:
+def sampling_options(function: Callable) -> Callable:
     """Adds the sampling options; the command gets `sampling`, `distractors` and `avoid`."""
 
-    @functools.wraps(command)
+    @functools.wraps(function)
     def wrapped(question_type, attribute, difficulty, plausible, avoid, **rest):
         table = None if plausible == "off" else Plausible.load(plausible)
-        return command(sampling=SamplingOptions(question_type, attribute, difficulty, table),
-                       avoid=read_ledger(avoid), **rest)
+        return function(sampling=SamplingOptions(question_type, attribute, difficulty, table),
+                        avoid=read_ledger(avoid), **rest)
 
     for option in reversed(_SAMPLING):
         wrapped = option(wrapped)

@@ -2,7 +2,7 @@
 
     slots  = read_slots("slots.jsonl")["vstar_0001"]
     record = Pool(slots).sample(seed=1)
-    q, options, answer = build_question(record)      # no image, no model
+    question = build_question(record)                # no image, no model
 """
 
 __version__ = "0.1.0"

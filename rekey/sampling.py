@@ -282,7 +282,7 @@ class Pool:
     # ---------------------------------------------------------------------------- counting
 
     def records(self, seed: int = 0, draw: int = 0) -> Iterator[SamplingRecord]:
-        """One record for every identity-distinct item, both question types (weights aside)."""
+        """Records of both question types that reach every identity (two places may share one)."""
         def record(question_type: QuestionType, *keys: VisualKey) -> SamplingRecord:
             return SamplingRecord(self.image.image_id, seed, question_type, self.options.attribute, keys, draw)
 

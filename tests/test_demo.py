@@ -1,6 +1,7 @@
 """`rekey demo`: three instances and a page that stands alone."""
 
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -50,6 +51,15 @@ def test_a_second_call_finds_everything_done(demo):
     result = CliRunner().invoke(main, ["demo", "--out", str(demo), "--workers", "1"], catch_exceptions=False)
     assert result.exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in demo.rglob("images/*.png")} == before
+
+
+def test_a_folder_made_with_fewer_photos_is_not_half_continued(demo, tmp_path, monkeypatch):
+    shutil.copytree(demo, tmp_path / "demo")
+    real = experiments.demo_photos.find_spec
+    monkeypatch.setattr(experiments.demo_photos, "find_spec", lambda name: None if name == "sklearn" else real(name))
+    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo"), "--workers", "1"])
+    assert result.exit_code == 2
+    assert "holds a run with other settings" in result.output
 
 
 def test_photos_that_are_not_installed_are_named(tmp_path, monkeypatch):

@@ -244,6 +244,23 @@ def test_merging_takes_the_newest_line_of_an_image(sources, instance, tmp_path):
     assert contents(out) == contents(instance)
 
 
+def test_a_source_that_vanishes_during_the_run_is_listed(sources, instance, tmp_path):
+    shutil.copytree(sources, tmp_path / "here")
+    photo, out = next((tmp_path / "here" / "photos").glob("rocket.*")), tmp_path / "seed1"
+    whole = photo.read_bytes()
+
+    def after_the_first(done: int, total: int) -> None:
+        if done == 1:
+            photo.unlink()
+    summary = generate(GenerateJob(tmp_path / "here" / "slots.jsonl", tmp_path / "here" / "photos", out, 1),
+                       after_the_first)
+    assert len(summary.failures) == 1
+    assert summary.failures[0].startswith("rocket: ")
+    photo.write_bytes(whole)
+    assert run(*arguments(tmp_path / "here", out, "--workers", "1")).exit_code == 0
+    assert contents(out) == contents(instance)
+
+
 def test_pictures_of_items_that_are_no_more_go(sources, tmp_path):
     shutil.copytree(sources, tmp_path / "here")
     photo, out = next((tmp_path / "here" / "photos").glob("rocket.*")), tmp_path / "seed1"
