@@ -140,6 +140,25 @@ class Item:
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+@dataclass(frozen=True)
+class Generation:
+    """What a model said to one prompt, with what it really saw.
+
+    token_ids: the new tokens, an end token included.  n_prompt_tokens: all that was read before them.
+    image_sizes: (height, width) of every image after the processor resized it.  finish: "stop" or "length".
+    elapsed_s: wall time of the batch of `batch_size` prompts that it was part of.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    n_prompt_tokens: int
+    n_image_tokens: int
+    image_sizes: tuple[tuple[int, int], ...]
+    finish: str
+    elapsed_s: float
+    batch_size: int = 1
+
+
 def option_letter(index: int) -> str:
     return LETTERS[index]
 

@@ -1,0 +1,75 @@
+"""What the keys are when a plain transformers call is watched: read off its own `input_ids`.
+
+States made by `probes.prefix` say what their tokens are.  A user's own `model.generate(**inputs)` does
+not, so the groups are followed from forward to forward: the first pass of a sequence holds the prompt,
+what comes later is generated.
+"""
+
+from __future__ import annotations
+
+from contextvars import Token
+
+import torch
+from torch.nn.functional import pad
+
+from probes.interpose import COLUMNS, Columns, Lineage, Sequence
+from probes.layout import GENERATED, IMAGE, PADDING, QUESTION, SINK
+from rekey.errors import InputError
+
+ROOM = 1024
+
+
+class InferredColumns:
+    """Follows the sequences of one model through the forward passes of a block."""
+
+    def __init__(self, config):
+        self.image_token_id = config.image_token_id
+        self.columns: Columns | None = None
+        self.cache = None
+        self.token: Token | None = None
+
+    def enter(self, args: tuple, kwargs: dict) -> None:
+        """Before a forward pass: set the columns from its arguments."""
+        ids = kwargs.get("input_ids", args[0] if args else None)
+        cache = kwargs.get("cache", kwargs.get("past_key_values"))
+        if ids is None:
+            raise InputError("attention: the model was called with inputs_embeds only, which do not tell image tokens from text; pass input_ids")
+        n_past = 0 if cache is None else int(cache.get_seq_length())
+        if n_past == 0:
+            self.columns = self._first(ids, kwargs.get("attention_mask"))
+        elif self.columns is None or cache is not self.cache or self.columns.n != n_past or len(ids) != len(self.columns.lengths):
+            raise InputError(f"attention: the cache holds {n_past} tokens that were not read in this block; open the block before the "
+                             "prompt is read, or continue from a State (probes.prefix), which knows its tokens")
+        else:
+            self._next(ids, kwargs.get("attention_mask"))
+        self.cache = cache
+        self.token = COLUMNS.set(self.columns)
+
+    def leave(self, *_) -> None:
+        """After a forward pass, or an exception in it."""
+        if self.token is not None:
+            COLUMNS.reset(self.token)
+            self.token = None
+
+    def _first(self, ids: torch.Tensor, mask: torch.Tensor | None) -> Columns:
+        real = torch.ones_like(ids, dtype=torch.bool) if mask is None or mask.dim() != 2 else mask[:, -ids.shape[1]:].bool()
+        of_image = (ids == self.image_token_id) & real
+        starts = of_image & ~pad(of_image, (1, 0))[:, :-1]
+        number = starts.cumsum(1) - 1
+        codes = torch.where(of_image, IMAGE + 2 * number, torch.where(real, QUESTION, PADDING))
+        first = real & (real.cumsum(1) == 1)
+        codes = torch.where(first & ~of_image, SINK, codes).to(torch.uint8)
+        sequences = []
+        for row in codes.cpu():
+            counts = row.bincount(minlength=IMAGE)[IMAGE::2].tolist()
+            sequences.append(Sequence(Lineage(), int((row != PADDING).sum()), tuple((n, 0) for n in counts)))
+        lengths = [sequence.n_prompt for sequence in sequences]
+        return Columns(codes=codes, n=ids.shape[1], n_codes=IMAGE + 2 * max(len(s.images) for s in sequences), lengths=lengths,
+                       n_new=list(lengths), n_rows=1, sequences=tuple(sequences), room=ROOM)
+
+    def _next(self, ids: torch.Tensor, mask: torch.Tensor | None) -> None:
+        columns = self.columns
+        n_new = ids.shape[1]
+        columns.n += n_new
+        columns.lengths = [length + n_new for length in columns.lengths]
+        columns.n_new, columns.n_rows = [n_new] * len(ids), n_new

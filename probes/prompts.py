@@ -1,0 +1,86 @@
+"""Prompts, built in one place and as token ids.
+
+The chat template is rendered once, tokenized once, and every image placeholder in the ids is widened to
+the image's tokens.  What follows (reasoning, a reflection phrase) is appended as ids, so no text is ever
+tokenized twice and no template can drop or close a model's reasoning on the way.
+
+    prompt = build_prompt(processor, family, [encoded], "What color is the kite?\n(A) red\n(B) blue")
+    prompt.ids, prompt.codes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from probes.layout import QUESTION, SINK, TEMPLATE, EncodedImage, Prompt
+from rekey.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import ProcessorMixin
+
+
+def build_prompt(processor: ProcessorMixin, image_token_id: int, images: Sequence[EncodedImage], question: str,
+                 system: str | None = None, thinking: bool | None = None) -> Prompt:
+    """The model's own chat prompt for images followed by a question, up to where it begins to answer.
+
+    thinking: passed to templates that know it (`enable_thinking`); None leaves the template's default.
+    """
+    check_text(processor, question, "question")
+    if system is not None:
+        check_text(processor, system, "system text")
+    content = [*({"type": "image"} for _ in images), {"type": "text", "text": question}]
+    messages = [*([{"role": "system", "content": [{"type": "text", "text": system}]}] if system else []),
+                {"role": "user", "content": content}]
+    text = render(processor, messages, thinking=thinking)
+    return tokenized(processor, image_token_id, images, text, question)
+
+
+def render(processor: ProcessorMixin, messages: list[dict], add_generation_prompt: bool = True, thinking: bool | None = None,
+           **options) -> str:
+    """The chat template's text; a missing template is one clear line."""
+    if thinking is not None:
+        options["enable_thinking"] = thinking
+    if not (getattr(processor, "chat_template", None) or getattr(processor.tokenizer, "chat_template", None)):
+        raise InputError(f"{type(processor).__name__}: the model folder has no chat template; expected chat_template.jinja beside the tokenizer; "
+                         "use the instruct or thinking checkpoint, not the base one")
+    return processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **options)
+
+
+def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[EncodedImage], text: str, question: str) -> Prompt:
+    """Ids of a rendered text, its image placeholders widened, the question's own tokens marked."""
+    encoded = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    start = text.rfind(question.strip())
+    stop = start + len(question.strip()) if start >= 0 else -1
+    ids: list[int] = []
+    codes = bytearray()
+    waiting = list(enumerate(images))
+    for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"]):
+        if token == image_token_id:
+            if not waiting:
+                raise InputError(f"prompt: the chat template makes more than {len(images)} image places; expected one per image; this "
+                                 "template is not one the toolkit knows")
+            number, image = waiting.pop(0)
+            ids += [token] * image.n_tokens
+            codes += image.codes(number)
+        else:
+            ids.append(token)
+            codes.append(QUESTION if begin < stop and end > start else TEMPLATE)
+    if waiting:
+        raise InputError(f"prompt: the chat template left {len(waiting)} of {len(images)} image(s) out; expected one place per image; this "
+                         "checkpoint may be text-only, or its template another's")
+    if codes[0] in (TEMPLATE, QUESTION):
+        codes[0] = SINK
+    return Prompt(tuple(ids), bytes(codes), tuple(images))
+
+
+def check_text(processor: ProcessorMixin, text: str, what: str) -> None:
+    """Text from outside must not hold control tokens: an image token would be taken for an image."""
+    control = {str(token) for token in processor.tokenizer.all_special_tokens}
+    control |= {str(token) for token in (getattr(processor, name, None) for name in ("image_token", "video_token")) if token}
+    found = sorted(token for token in control if token in text)
+    if found:
+        raise InputError(f"{what}: holds the control token(s) {', '.join(found)}; expected plain text; remove them (the prompt places the image "
+                         "itself)")
+    if not text.strip():
+        raise InputError(f"{what}: is empty; expected text")
