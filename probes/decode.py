@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import pad
-from transformers import (DynamicCache, LogitsProcessorList, MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper,
-                          TopKLogitsWarper, TopPLogitsWarper)
+from transformers import (
+    DynamicCache,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from probes.interpose import Columns, Lineage
 from probes.prefix import State, fork_cache, n_codes, run, select_rows, watched, with_logits
@@ -48,8 +55,8 @@ class Sampling:
     def of_model(cls, generation_config) -> Sampling:
         """The settings a model ships with (paper 003: "default generation configurations for each model")."""
         c = generation_config
-        return cls(temperature=float(c.temperature or 1.0) if c.do_sample else 0.0, top_k=c.top_k or 0, top_p=c.top_p or 1.0,
-                   min_p=c.min_p or 0.0, repetition_penalty=c.repetition_penalty or 1.0)
+        return cls(temperature=float(c.temperature or 1.0) if c.do_sample else 0.0, top_k=c.top_k or 0,
+                   top_p=c.top_p or 1.0, min_p=c.min_p or 0.0, repetition_penalty=c.repetition_penalty or 1.0)
 
     def processors(self) -> LogitsProcessorList:
         """transformers' own processors, in the order `generate` applies them."""
@@ -86,7 +93,7 @@ class _Batch:
     cache: DynamicCache
     columns: Columns
     mask: torch.Tensor | None     # (B, T + room), None without padding
-    axes: torch.Tensor            # (3 or 1, B, 1) positions of the first new token
+    axes: torch.Tensor            # (n_axes, B, 1) positions of the first new token
     written: torch.Tensor         # (B, T + room) ids; the prompt's only where a penalty counts them
     uniform: torch.Tensor | None  # (B, room) in [0, 1)
     slots: list[int]              # which of the caller's rows each is
@@ -96,15 +103,15 @@ class _Batch:
         select_rows(self.cache, index)
         old = self.columns
         columns = replace(old, codes=old.codes[index], lengths=[old.lengths[r] for r in rows], n_new=[1] * len(rows),
-                          sequences=tuple(old.sequences[r] for r in rows), kept={})
+                          rows=tuple(old.rows[r] for r in rows), kept={})
         return _Batch(self.cache, columns, None if self.mask is None else self.mask[index], self.axes[:, index],
                       self.written[index], None if self.uniform is None else self.uniform[index],
                       [self.slots[r] for r in rows])
 
 
 @torch.no_grad()
-def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling = GREEDY, seeds: Sequence[int] | None = None,
-           stop_ids: Sequence[int] | None = None) -> list[Decoded]:
+def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling = GREEDY,
+           seeds: Sequence[int] | None = None, stop_ids: Sequence[int] | None = None) -> list[Decoded]:
     """Let every row of `state` go on for up to `max_new_tokens` tokens; the state itself stays as it is.
 
     seeds: one per row, needed when sampling.  stop_ids: end tokens; by default the model's own.  Image
@@ -113,8 +120,7 @@ def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling 
     if max_new_tokens < 1:
         raise InputError(f"decode: max_new_tokens is {max_new_tokens}; expected at least 1")
     if sampling.temperature > 0 and (seeds is None or len(seeds) != len(state.rows)):
-        raise InputError(f"decode: sampling needs one seed per row; got {None if seeds is None else len(seeds)} for "
-                         f"{len(state.rows)} row(s)")
+        raise InputError(f"decode: sampling needs one seed per row; got {seeds} for {len(state.rows)} row(s)")
     stop_ids = set(vlm.stop_token_ids if stop_ids is None else stop_ids)
     stops = torch.tensor(sorted(stop_ids), device=vlm.device)
     state = with_logits(vlm, state)
@@ -133,7 +139,8 @@ def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling 
             staying = [row for row, is_done in enumerate(done) if not is_done]
             # Rows leave together, when half are done: every departure copies the cache of those that stay.
             if len(staying) <= len(done) // 2:
-                said |= {batch.slots[row]: batch.written[row, n_old:n_old + step + 1] for row, is_done in enumerate(done) if is_done}
+                leaving = set(range(len(done))).difference(staying)
+                said |= {batch.slots[row]: batch.written[row, n_old:n_old + step + 1] for row in leaving}
                 if not staying:
                     break
                 batch, finished, token = batch.select(staying), finished[staying], token[staying]
@@ -158,11 +165,11 @@ def _start(vlm: LocalVLM, state: State, room: int, sampling: Sampling, seeds: Se
         uniform = torch.stack([torch.rand(room, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
                                for seed in seeds]).to(device)
     lineage = [Lineage(line, len(row)) for line, row in zip(state.lineage, state.rows)]
-    columns = Columns(codes=state.codes, n=state.n_columns, n_codes=n_codes(state.rows), lengths=[len(row) for row in state.rows],
-                      n_new=[1] * n_rows, n_rows=1, sequences=watched(state.rows, lineage), room=room)
-    axes = state.following[:, None].expand(3 if vlm.family.positions == "mrope" else 1, -1, -1)
+    columns = Columns(codes=state.codes, n=state.n_columns, n_codes=n_codes(state.rows),
+                      lengths=[len(row) for row in state.rows], n_new=[1] * n_rows, n_recorded=1,
+                      rows=watched(state.rows, lineage), room=room)
     return _Batch(fork_cache(state.cache), columns, pad(state.mask, (0, room), value=True) if state.padded else None,
-                  axes, written, uniform, list(range(n_rows)))
+                  state.following[:, None].expand(vlm.n_axes, -1, -1), written, uniform, list(range(n_rows)))
 
 
 def _next_token(vlm: LocalVLM, batch: _Batch, logits: torch.Tensor, processors: LogitsProcessorList, n_old: int,
@@ -183,5 +190,5 @@ def _feed(vlm: LocalVLM, batch: _Batch, token: torch.Tensor, n_old: int, step: i
     n = n_old + step + 1
     columns = batch.columns
     columns.n, columns.lengths = n, [length + 1 for length in columns.lengths]
-    return run(vlm, batch.cache, token[:, None], batch.axes + step, None if batch.mask is None else batch.mask[:, :n],
-               columns, [])
+    mask = None if batch.mask is None else batch.mask[:, :n]
+    return run(vlm, batch.cache, token[:, None], batch.axes + step, mask, columns, [])

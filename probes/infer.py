@@ -12,8 +12,8 @@ from contextvars import Token
 import torch
 from torch.nn.functional import pad
 
-from probes.interpose import COLUMNS, Columns, Lineage, Sequence
-from probes.layout import GENERATED, IMAGE, PADDING, QUESTION, SINK
+from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
+from probes.layout import IMAGE, PADDING, QUESTION, SINK
 from rekey.errors import InputError
 
 ROOM = 1024
@@ -31,19 +31,27 @@ class InferredColumns:
     def enter(self, args: tuple, kwargs: dict) -> None:
         """Before a forward pass: set the columns from its arguments."""
         ids = kwargs.get("input_ids", args[0] if args else None)
+        mask = kwargs.get("attention_mask")
         cache = kwargs.get("cache", kwargs.get("past_key_values"))
         if ids is None:
-            raise InputError("attention: the model was called with inputs_embeds only, which do not tell image tokens from text; pass input_ids")
+            raise InputError("attention: the model was called with inputs_embeds only, which do not tell image tokens "
+                             "from text; pass input_ids")
         n_past = 0 if cache is None else int(cache.get_seq_length())
         if n_past == 0:
-            self.columns = self._first(ids, kwargs.get("attention_mask"))
-        elif self.columns is None or cache is not self.cache or self.columns.n != n_past or len(ids) != len(self.columns.lengths):
-            raise InputError(f"attention: the cache holds {n_past} tokens that were not read in this block; open the block before the "
-                             "prompt is read, or continue from a State (probes.prefix), which knows its tokens")
+            self.columns = self._first(ids, mask)
+        elif self._continues(cache, n_past, len(ids)):
+            self._next(self.columns, ids.shape[1])
         else:
-            self._next(ids, kwargs.get("attention_mask"))
+            raise InputError(f"attention: the cache holds {n_past} tokens that were not read in this block; open the "
+                             "block before the prompt is read, or continue from a State (probes.prefix), which knows "
+                             "its tokens")
+        self.columns.plain_mask = mask is None or mask.dim() == 2
         self.cache = cache
         self.token = COLUMNS.set(self.columns)
+
+    def _continues(self, cache, n_past: int, n_rows: int) -> bool:
+        return (self.columns is not None and cache is self.cache and self.columns.n == n_past
+                and n_rows == len(self.columns.rows))
 
     def leave(self, *_) -> None:
         """After a forward pass, or an exception in it."""
@@ -52,24 +60,23 @@ class InferredColumns:
             self.token = None
 
     def _first(self, ids: torch.Tensor, mask: torch.Tensor | None) -> Columns:
-        real = torch.ones_like(ids, dtype=torch.bool) if mask is None or mask.dim() != 2 else mask[:, -ids.shape[1]:].bool()
+        plain = mask is None or mask.dim() != 2
+        real = torch.ones_like(ids, dtype=torch.bool) if plain else mask[:, -ids.shape[1]:].bool()
         of_image = (ids == self.image_token_id) & real
-        starts = of_image & ~pad(of_image, (1, 0))[:, :-1]
-        number = starts.cumsum(1) - 1
+        number = (of_image & ~pad(of_image, (1, 0))[:, :-1]).cumsum(1) - 1
         codes = torch.where(of_image, IMAGE + 2 * number, torch.where(real, QUESTION, PADDING))
-        first = real & (real.cumsum(1) == 1)
-        codes = torch.where(first & ~of_image, SINK, codes).to(torch.uint8)
-        sequences = []
+        sink = real & (real.cumsum(1) == 1) & ~of_image
+        codes = torch.where(sink, SINK, codes).to(torch.uint8)
+        rows = []
         for row in codes.cpu():
             counts = row.bincount(minlength=IMAGE)[IMAGE::2].tolist()
-            sequences.append(Sequence(Lineage(), int((row != PADDING).sum()), tuple((n, 0) for n in counts)))
-        lengths = [sequence.n_prompt for sequence in sequences]
-        return Columns(codes=codes, n=ids.shape[1], n_codes=IMAGE + 2 * max(len(s.images) for s in sequences), lengths=lengths,
-                       n_new=list(lengths), n_rows=1, sequences=tuple(sequences), room=ROOM)
+            rows.append(WatchedRow(Lineage(), int((row != PADDING).sum()), tuple((n, 0) for n in counts)))
+        lengths = [row.n_prompt for row in rows]
+        return Columns(codes=codes, n=ids.shape[1], n_codes=IMAGE + 2 * max(len(row.images) for row in rows),
+                       lengths=lengths, n_new=list(lengths), n_recorded=1, rows=tuple(rows), room=ROOM)
 
-    def _next(self, ids: torch.Tensor, mask: torch.Tensor | None) -> None:
-        columns = self.columns
-        n_new = ids.shape[1]
+    @staticmethod
+    def _next(columns: Columns, n_new: int) -> None:
         columns.n += n_new
         columns.lengths = [length + n_new for length in columns.lengths]
-        columns.n_new, columns.n_rows = [n_new] * len(ids), n_new
+        columns.n_new, columns.n_recorded = [n_new] * len(columns.rows), n_new

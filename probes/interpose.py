@@ -35,7 +35,7 @@ class Lineage:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class WatchedRow:
     """One row of a batch, as the probes know it.
 
     n_prompt: tokens before the first generated one.  images: (tokens, tokens in the region) of each.
@@ -52,7 +52,8 @@ class Columns:
 
     codes: (B, T or more) group codes (`probes.layout`), valid up to column `n`; keys still to come are GENERATED.
     lengths, n_new: per row, real tokens after this forward and those among them that are fed now.
-    n_rows: how many final query rows are worth recording.  room: columns that will still be fed.
+    n_recorded: how many final query rows are worth recording.  room: columns that will still be fed.
+    plain_mask: what a query sees follows from the codes alone: no padding, nothing later, nothing outside a window.
     """
 
     codes: torch.Tensor
@@ -60,9 +61,10 @@ class Columns:
     n_codes: int
     lengths: list[int]
     n_new: list[int]
-    n_rows: int
-    sequences: tuple[Sequence, ...]
+    n_recorded: int
+    rows: tuple[WatchedRow, ...]
     room: int = 0
+    plain_mask: bool = True
     kept: dict[torch.device, KeyGroups] = field(default_factory=dict)
 
     def groups(self, device: torch.device) -> KeyGroups:
@@ -71,7 +73,7 @@ class Columns:
         return self.kept[device]
 
     def keys(self, n_keys: int) -> tuple[int, int]:
-        """(stop, start) of the keys a layer sees: all; the last ones (sliding window); or with room behind (static cache)."""
+        """(stop, start) of a layer's keys: all columns, the last ones (sliding window), or more (static cache)."""
         return max(self.n, n_keys), max(0, self.n - n_keys)
 
 
@@ -205,12 +207,13 @@ def attention_kernel(modules: list[nn.Module]) -> str:
     """The attention implementation that these modules run; "eager" and unknown ones are refused."""
     names = {module.config._attn_implementation for module in modules}
     if len(names) != 1:
-        raise InputError(f"attention: these layers run under {sorted(map(str, names))}; expected one kernel for all; load the "
-                         "model with attn_implementation=\"sdpa\"")
+        raise InputError(f"attention: these layers run under {sorted(map(str, names))}; expected one kernel for all; "
+                         "call model.set_attn_implementation(\"sdpa\")")
     name = names.pop()
     if name in (None, "eager") or name not in ALL_ATTENTION_FUNCTIONS:
-        raise InputError(f"attention: the model runs under {name!r}, which builds every T x T matrix and answers differently in half "
-                         "precision; expected sdpa or flash_attention_2; call model.set_attn_implementation(\"sdpa\")")
+        raise InputError(f"attention: the model runs under {name!r}, which builds every T x T matrix and answers "
+                         "differently in half precision; expected sdpa or flash_attention_2; call "
+                         "model.set_attn_implementation(\"sdpa\")")
     return name
 
 
@@ -223,6 +226,7 @@ def text_attention_modules(model: nn.Module) -> dict[int, nn.Module]:
              if isinstance(getattr(module, "layer_idx", None), int) and hasattr(module, "num_key_value_groups")
              and hasattr(module, "scaling")}
     if not found:
-        raise InputError(f"{type(model).__name__}: no attention layer with a layer_idx found; expected a transformers vision-language "
-                         f"model; its parts are {', '.join(name for name, _ in model.named_children())}")
+        raise InputError(f"{type(model).__name__}: no attention layer with a layer_idx found; expected a transformers "
+                         "vision-language model; its parts are "
+                         f"{', '.join(name for name, _ in model.named_children())}")
     return dict(sorted(found.items()))

@@ -31,6 +31,7 @@ class EncodedImage:
 
     pixels: what the processor calls `pixel_values`, (n_patches, ...).  grid: (t, h, w) in patches.
     size, seen: (height, width) of the image as given and after the processor resized it.
+    filled: the part of `seen` that the image fills, where a processor pads instead of stretching (Kimi).
     region: indices of the image's own tokens that cover the boxes of interest (an edit, say).
     """
 
@@ -39,6 +40,7 @@ class EncodedImage:
     merge: int
     size: tuple[int, int]
     seen: tuple[int, int]
+    filled: tuple[int, int]
     sha256: str = ""
     region: tuple[int, ...] = ()
 
@@ -55,19 +57,21 @@ class EncodedImage:
     def tokens_in(self, *boxes: Box) -> tuple[int, ...]:
         """Indices of the image tokens of which at least half lies in one of `boxes` (pixels as given)."""
         rows, columns = self.token_grid
-        height, width = self.size
-        top, left = np.arange(rows) * height / rows, np.arange(columns) * width / columns
+        # A token's side in pixels of the image as given.
+        down, across = (seen / n * size / filled for seen, n, size, filled in
+                        zip(self.seen, self.token_grid, self.size, self.filled))
+        top, left = np.arange(rows) * down, np.arange(columns) * across
         inside = np.zeros((rows, columns), bool)
         for box in boxes:
-            down = np.minimum(box.bottom, top + height / rows) - np.maximum(box.top, top)
-            across = np.minimum(box.right, left + width / columns) - np.maximum(box.left, left)
-            share = np.outer(down.clip(0), across.clip(0)) / (height / rows * width / columns)
-            if not (share >= 0.5).any():
+            tall = np.minimum(box.bottom, top + down) - np.maximum(box.top, top)
+            wide = np.minimum(box.right, left + across) - np.maximum(box.left, left)
+            covered = np.outer(tall.clip(0), wide.clip(0)) >= 0.5 * down * across
+            if not covered.any():
                 raise InputError(
-                    f"region {(box.left, box.top, box.right, box.bottom)}: covers no image token: in the {width}x{height} "
-                    f"image one token is {width / columns:.0f}x{height / rows:.0f} px and none has half of it inside; "
-                    "give a larger box, or raise max_pixels so that tokens cover less")
-            inside |= share >= 0.5
+                    f"region {(box.left, box.top, box.right, box.bottom)}: covers no image token: in the "
+                    f"{self.size[1]}x{self.size[0]} image one token is {across:.0f}x{down:.0f} px and none has half of it "
+                    "inside; give a larger box, or raise max_pixels so that tokens cover less")
+            inside |= covered
         return tuple(np.flatnonzero(inside).tolist())
 
     def with_region(self, *boxes: Box) -> EncodedImage:
@@ -94,8 +98,8 @@ class Prompt:
 
     def __post_init__(self) -> None:
         assert len(self.ids) == len(self.codes), "one group code per token id"
-        assert sum(code >= IMAGE for code in self.codes) == self.n_image_tokens, \
-            "the ids hold as many image tokens as the images have"
+        n_found = int((np.frombuffer(self.codes, np.uint8) >= IMAGE).sum())
+        assert n_found == self.n_image_tokens, "the ids hold as many image tokens as the images have"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -122,8 +126,8 @@ class Prompt:
     def cut(self, n_tokens: int) -> Prompt:
         """Its first `n_tokens`; a cut inside an image is refused."""
         if not self.image_end <= n_tokens <= len(self):
-            raise InputError(f"cut at token {n_tokens}: a sequence of {len(self)} tokens whose last image ends at token "
-                             f"{self.image_end} can be cut between those two; cut where text is")
+            raise InputError(f"cut at token {n_tokens}: a sequence of {len(self)} tokens whose last image ends at "
+                             f"token {self.image_end} can be cut between those two")
         return Prompt(self.ids[:n_tokens], self.codes[:n_tokens], self.images)
 
     def with_images(self, images: Sequence[EncodedImage]) -> Prompt:
@@ -140,17 +144,18 @@ def check_same_grids(images: Sequence[EncodedImage], others: Sequence[EncodedIma
     """Images can be exchanged under the same ids only where their grids agree, not just their token counts:
     12 x 8 and 8 x 12 patches have equal counts and other positions."""
     if len(images) != len(others):
-        raise InputError(f"image swap: the sequence has {len(images)} image(s), {len(others)} given; give one for each")
+        raise InputError(f"image swap: the sequence has {len(images)} image(s), {len(others)} given; "
+                         "give one for each")
     for number, (image, other) in enumerate(zip(images, others), 1):
         if image.grid != other.grid:
-            raise InputError(
-                f"image swap: image {number} is {image.size[1]}x{image.size[0]} (patch grid {image.grid[1]}x{image.grid[2]}, "
-                f"{image.n_tokens} tokens), its replacement {other.size[1]}x{other.size[0]} (patch grid "
-                f"{other.grid[1]}x{other.grid[2]}, {other.n_tokens} tokens); expected equal sizes: give images of "
-                "one size, or encode them with encode_pair(..., resize=True)")
+            was, now = (f"{i.size[1]}x{i.size[0]} (patch grid {i.grid[1]}x{i.grid[2]}, {i.n_tokens} tokens)"
+                        for i in (image, other))
+            raise InputError(f"image swap: image {number} is {was}, its replacement {now}; expected equal sizes: give "
+                             "images of one size, or encode them with encode_pair(..., resize=True)")
 
 
-def rope_positions(codes: bytes, images: Sequence[EncodedImage], kind: str, first: int = 0) -> tuple[np.ndarray, int]:
+def rope_positions(codes: bytes, images: Sequence[EncodedImage], kind: str, first: int = 0,
+                   ) -> tuple[np.ndarray, int]:
     """Rotary positions of a run of tokens and the position that follows it.
 
     kind "mrope": (3, T), axes time, height, width; text advances all three by one, an image lies

@@ -8,112 +8,114 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import accelerate
 import torch
 import transformers
-from transformers import AutoConfig, AutoProcessor, PreTrainedConfig
+from huggingface_hub import constants
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
-from probes.families import UNSUPPORTED, family_of
+from probes.families import UNSUPPORTED, Family, family_of, supported
 from probes.tiny import tiny_model
 from rekey.errors import InputError
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 TINY = "tiny:"
 
 
-def load_parts(name: str, *, dtype: torch.dtype, device_map: str | dict, attention: str, revision: str | None):
+def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention: str,
+               revision: str | None) -> tuple[PreTrainedModel, ProcessorMixin, Family]:
     """Model, processor and family of `name`: a hub id, a folder, or tiny:FAMILY (random weights)."""
     if name.startswith(TINY):
-        model, processor = tiny_model(name.removeprefix(TINY))
-        model = model.to(dtype)
-        model.set_attn_implementation(attention)
-        if isinstance(device_map, str) and device_map != "auto":
-            model = model.to(device_map)
-        return model.eval(), processor, family_of(model.config)
-    config = _config(name, revision)
+        model, processor = tiny_model(name.removeprefix(TINY), dtype=dtype, attn_implementation=attention)
+        return _placed(model, device_map), processor, family_of(model.config)
     try:
-        family = family_of(config)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-    _check_weights(name)
-    try:
+        family = family_of(_config(name, revision))
+        _check_weights(Path(name))
         processor = AutoProcessor.from_pretrained(name, revision=revision)
         if not hasattr(processor, "image_processor"):
-            raise InputError(f"{name}: has a tokenizer but no image processor; expected preprocessor_config.json or processor_config.json "
-                             "beside the weights; copy the whole model folder")
-        model = getattr(transformers, family.model_class).from_pretrained(
-            name, revision=revision, dtype=dtype, device_map=device_map, attn_implementation=attention, use_safetensors=True)
-    except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(_why_not(name, error)) from None
+            raise InputError("has a tokenizer but no image processor; expected preprocessor_config.json or "
+                             "processor_config.json beside the weights; copy the whole model folder")
+        model, report = getattr(transformers, family.model_class).from_pretrained(
+            name, revision=revision, dtype=dtype, device_map=device_map, attn_implementation=attention,
+            use_safetensors=True, output_loading_info=True)
+        lost = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+        if lost:
+            raise InputError(f"{len(lost)} weights are not in its files or have another shape ({', '.join(lost[:2])}"
+                             f"{', ...' if len(lost) > 2 else ''}) and would be random; download it again")
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise InputError(f"{name}: {_reason(name, error)}") from error
     return model.eval(), processor, family
 
 
 def choose_attention(wanted: str, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
     """The attention kernel that will run, and why."""
-    have_flash = importlib.util.find_spec("flash_attn") is not None
-    reasons = [why for why, holds in (("flash-attn is not installed", not have_flash), ("there is no CUDA device", device.type != "cuda"),
-                                      (f"weights are {str(dtype).removeprefix('torch.')}, not half precision",
-                                       dtype not in (torch.float16, torch.bfloat16))) if holds]
-    if wanted == "flash_attention_2":
-        if reasons:
-            raise InputError(f"attention flash_attention_2: {'; '.join(reasons)}; install with pip install -e '.[flash]' on a CUDA machine and load "
-                             "in bfloat16, or use attention=\"sdpa\"")
-        return wanted, "asked for"
-    if wanted == "sdpa":
-        return wanted, "asked for"
-    if wanted != "auto":
-        raise InputError(f"attention {wanted!r}: not one that generation may run under; expected auto, sdpa or flash_attention_2 (eager builds every "
-                         "T x T matrix and answers differently in half precision)")
-    return ("sdpa", reasons[0]) if reasons else ("flash_attention_2", "flash-attn is installed")
+    obstacles = [why for why, holds in (
+        ("flash-attn is not installed", importlib.util.find_spec("flash_attn") is None),
+        ("there is no CUDA device", device.type != "cuda"),
+        (f"weights are {str(dtype).removeprefix('torch.')}, not half precision", dtype == torch.float32)) if holds]
+    if wanted == "auto":
+        return ("sdpa", "; ".join(obstacles)) if obstacles else ("flash_attention_2", "flash-attn is installed")
+    if wanted == "flash_attention_2" and obstacles:
+        raise InputError(f"attention flash_attention_2: {'; '.join(obstacles)}; install flash-attn on a CUDA machine "
+                         "and load in bfloat16, or use sdpa")
+    if wanted not in ("sdpa", "flash_attention_2"):
+        raise InputError(f"attention {wanted!r}: expected auto, sdpa or flash_attention_2 (eager builds every T x T "
+                         "matrix and answers differently in half precision)")
+    return wanted, "asked for"
 
 
-def _config(name: str, revision: str | None):
+def _placed(model: PreTrainedModel, device_map: str | dict) -> PreTrainedModel:
+    """A model that was built here, on its device or spread over several as from_pretrained would."""
+    if isinstance(device_map, dict):
+        return accelerate.dispatch_model(model, device_map).eval()
+    return model.to("cuda" if device_map == "auto" else device_map).eval()
+
+
+def _config(name: str, revision: str | None) -> PreTrainedConfig | SimpleNamespace:
+    """The model's config, or only its type where transformers does not carry it."""
     folder = Path(name)
-    looks_local = folder.is_dir() or name.startswith((".", "/", "~")) or name.count("/") != 1
-    if looks_local and not (folder / "config.json").is_file():
-        raise InputError(f"{name}: no model folder (no config.json there); expected a folder with config.json and *.safetensors, a hub id such as "
-                         "Qwen/Qwen3-VL-8B-Instruct, or tiny:qwen3_vl")
-    try:
-        found, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
-        if found.get("model_type") in UNSUPPORTED:
-            family_of(SimpleNamespace(**found))
-        return AutoConfig.from_pretrained(name, revision=revision)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(_why_not(name, error)) from None
+    if not (folder / "config.json").is_file() and (folder.is_dir() or not HUB_ID.fullmatch(name)):
+        raise InputError("no such model (no config.json there); expected a folder with config.json and "
+                         "*.safetensors, a hub id such as Qwen/Qwen3-VL-8B-Instruct, or tiny:qwen3_vl")
+    found, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
+    if found.get("model_type") in UNSUPPORTED:
+        return SimpleNamespace(**found)
+    return AutoConfig.from_pretrained(name, revision=revision)
 
 
-def _check_weights(name: str) -> None:
+def _check_weights(folder: Path) -> None:
     """Of a folder: every weight file that the index names is there, and they are safetensors."""
-    folder = Path(name)
-    if not folder.is_dir():
+    if not folder.is_dir() or (folder / "model.safetensors").is_file():
         return
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    elif (folder / "model.safetensors").is_file():
-        return
-    else:
-        others = sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.safetensors"))
-        raise InputError(f"{name}: no model.safetensors and no index of one (found {', '.join(others) or 'no weights'}); expected safetensors; "
-                         "download again, or convert with save_pretrained")
+    if not index.is_file():
+        others = ", ".join(sorted(path.name for pattern in ("*.bin", "*.pt", "*.safetensors")
+                                  for path in folder.glob(pattern)))
+        raise InputError(f"no model.safetensors and no index of parts (found {others or 'no weights'}); expected "
+                         "safetensors; download the model again, or convert it with save_pretrained")
+    wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     missing = [file for file in wanted if not (folder / file).is_file()]
     if missing:
-        raise InputError(f"{name}: {len(missing)} of {len(wanted)} weight files are missing ({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}); "
-                         "download them again")
+        raise InputError(f"{len(missing)} of {len(wanted)} weight files are missing ({', '.join(missing[:3])}"
+                         f"{', ...' if len(missing) > 3 else ''}); download them again")
 
 
-def _why_not(name: str, error: Exception) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", "")
+def _reason(name: str, error: Exception) -> str:
+    """One line for what transformers says in many."""
+    text = str(error)
     if isinstance(error, OSError) and not Path(name).is_dir():
-        state = "HF_HUB_OFFLINE is set" if offline else "the hub did not answer or has no such model"
-        return (f"{name}: not in the local cache and {state}; expected a downloaded model: run  hf download {name}  where there is a network, or give a folder")
-    if "trust_remote_code" in str(error) or "does not recognize this architecture" in str(error):
-        return f"{name}: its code is not part of transformers {transformers.__version__}, and remote code is never run; use a model of docs/models.md"
-    return f"{name}: cannot be loaded: {first}"
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub did not give it"
+        return (f"not in the local cache, and {why}; run  hf download {name}  where there is a network, or give a "
+                "folder")
+    if "trust_remote_code" in text or "does not recognize this architecture" in text:
+        return (f"its code is not part of transformers {transformers.__version__}, and code shipped with weights is "
+                f"never run; supported: {supported()}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"cannot be loaded: {lines[0] if lines else type(error).__name__}"

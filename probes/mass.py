@@ -94,7 +94,7 @@ def group_mass(query: Tensor, key: Tensor, groups: Tensor, n_groups: int, scalin
     n_batch, _, n_rows, _ = query.shape
     n_kv_heads, n_keys = key.shape[1:3]
     member = (membership(groups, n_groups) if groups.dim() == 2 else groups).expand(n_batch, -1, -1)
-    _check_shapes(query, key, member, n_groups)
+    _check_shapes(query, key, member, n_groups, mask)
     if mask is not None:
         mask = mask.expand(n_batch, *mask.shape[1:])
     if n_rows == 1 and _fits_one_block(query, key):
@@ -140,7 +140,7 @@ def group_mass_from_lse(query: Tensor, key: Tensor, lse: Tensor, groups: Tensor,
     n_batch, n_heads, n_rows, _ = query.shape
     n_kv_heads, n_keys = key.shape[1:3]
     member = (membership(groups, n_groups) if groups.dim() == 2 else groups).expand(n_batch, -1, -1)
-    _check_shapes(query, key, member, n_groups)
+    _check_shapes(query, key, member, n_groups, mask=None)
     assert 1 <= rest_group < n_groups, f"rest_group {rest_group} is not in 1..{n_groups - 1}"
     start, stop = columns
     first_position = n_keys - n_rows
@@ -183,11 +183,14 @@ def _one_row_mass(query: Tensor, key: Tensor, member: Tensor, scaling: float, ma
     return mass
 
 
-def _check_shapes(query: Tensor, key: Tensor, member: Tensor, n_groups: int) -> None:
+def _check_shapes(query: Tensor, key: Tensor, member: Tensor, n_groups: int, mask: Tensor | None) -> None:
     assert query.shape[1] % key.shape[1] == 0, f"{query.shape[1]} query heads on {key.shape[1]} key heads"
     assert query.shape[2] <= key.shape[2], f"{query.shape[2]} query rows but only {key.shape[2]} keys"
     assert member.shape[1:] == (n_groups, key.shape[2]), (
         f"groups of shape {tuple(member.shape)} for {n_groups} groups and {key.shape[2]} keys")
+    if mask is not None:
+        expected = key.shape[2:3] if mask.dim() == 2 else (query.shape[2], key.shape[2])
+        assert mask.shape[-len(expected):] == expected, f"mask ends in {tuple(mask.shape)}, expected {tuple(expected)}"
 
 
 def _by_key_head(tensor: Tensor, n_kv_heads: int) -> Tensor:

@@ -127,9 +127,7 @@ if triton is not None:
                 of_group = tl.sum(tl.where(code[None, :] == g, weights, 0.0), axis=1)
                 sums += tl.where(group[None, :] == g, of_group[:, None], 0.0)
 
-        # Code 0 is never visible, so its column is free to hold the maximum.
-        if HAS_LSE:
-            top = tl.zeros((BLOCK_ROWS,), dtype=tl.float32)
+        # Code 0 is never visible, so its column is free to hold what the sums are relative to.
         sums = tl.where(group[None, :] == 0, top[:, None], sums)
         tl.store(
             partials + split.to(tl.int64) * partials_stride_s + batch * partials_stride_b
@@ -173,10 +171,10 @@ def write_partial_mass(query: Tensor, key: Tensor, codes: Tensor, scaling: float
     query: (B, H, Q, D), the last Q rows. key: (B, G, T, D), any strides, not expanded. codes: (B|1, T) uint8 in
     [0, n_groups), 0 = a key that nobody sees (padding, free slots of a static cache). Row i sees keys
     j <= T - Q + i with a code above 0, and with `sliding_window` only the last that many of them.
-    slot: (n_splits, B, H, Q, n_groups) float32, last axis contiguous; column 0 gets the running maximum in units
-    of log2, the others the sums relative to it.
-    lse, columns: (B, H, Q) natural log-sum-exp from the attention kernel and the (start, stop) of the only keys
-    to read; the partials are then relative to it (merge with `merge_partials_from_lse`).
+    slot: (n_splits, B, H, Q, n_groups) float32, last axis contiguous. Column 0 gets the largest score of the split
+    in units of log 2, column g > 0 the sum of exp(score - largest) over the keys of group g.
+    lse, columns: (B, H, Q) float32 natural log-sum-exp from the attention kernel, which takes the place of the
+    largest score, and the (start, stop) of the only keys to read; merge with `merge_partials_from_lse`.
     """
     n_batch, n_heads, n_rows, head_size = query.shape
     n_kv_heads, n_keys = key.shape[1:3]

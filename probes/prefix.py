@@ -25,8 +25,7 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
-from probes import interpose
-from probes.interpose import COLUMNS, Columns, Lineage
+from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
 from probes.layout import GENERATED, IMAGE, PADDING, Prompt, rope_positions
 from rekey.errors import InputError
 
@@ -67,30 +66,30 @@ def prefill(vlm: LocalVLM, prompts: Sequence[Prompt], chunk_tokens: int | None =
     activations would not fit at once.
     """
     width = max(map(len, prompts))
+    starts = [width - len(prompt) for prompt in prompts]
     codes = np.full((len(prompts), width), PADDING, np.uint8)
     ids = np.full((len(prompts), width), vlm.pad_token_id, np.int64)
-    axes = np.zeros((3 if vlm.family.positions == "mrope" else 1, len(prompts), width), np.int64)
-    following = []
-    for row, prompt in enumerate(prompts):
-        start = width - len(prompt)
+    axes = np.zeros((vlm.n_axes, len(prompts), width), np.int64)
+    following = np.zeros(len(prompts), np.int64)
+    for row, (prompt, start) in enumerate(zip(prompts, starts)):
         codes[row, start:] = np.frombuffer(prompt.codes, np.uint8)
         ids[row, start:] = prompt.ids
-        axes[:, row, start:], after = rope_positions(prompt.codes, prompt.images, vlm.family.positions)
-        following.append(after)
-    codes, ids, axes = (torch.from_numpy(array).to(vlm.device) for array in (codes, ids, axes))
+        axes[:, row, start:], following[row] = rope_positions(prompt.codes, prompt.images, vlm.family.positions)
+    codes, ids, axes, following = (torch.from_numpy(a).to(vlm.device) for a in (codes, ids, axes, following))
     state = State(rows=tuple(prompts), cache=DynamicCache(config=vlm.model.config), mask=codes != PADDING, codes=codes,
-                  following=torch.tensor(following, device=vlm.device), logits=None,
-                  lineage=tuple(Lineage() for _ in prompts), padded=any(len(p) < width for p in prompts))
-    # A watched prefill records the last prompt token and every generated one after it.
-    n_rows = max(len(p) - p.n_prompt for p in prompts) + 1
+                  following=following, logits=None, lineage=tuple(Lineage() for _ in prompts), padded=any(starts))
+    # A watched prefill records the last prompt token and every one after it.
+    n_recorded = max(len(prompt) - prompt.n_prompt for prompt in prompts) + 1
+    first = width
+    if chunk_tokens is not None:
+        first = max(chunk_tokens, *(start + prompt.image_end for prompt, start in zip(prompts, starts)))
     images = [image for prompt in prompts for image in prompt.images]
-    first = width if chunk_tokens is None else max(width - min(len(p) - p.image_end for p in prompts), chunk_tokens)
     logits, done = None, 0
     for stop in [*range(first, width, chunk_tokens or width), width]:
-        after = [max(0, stop - (width - len(p))) for p in prompts]
-        before = [max(0, done - (width - len(p))) for p in prompts]
-        logits = forward(vlm, state, ids[:, done:stop], axes[..., done:stop], stop, images if done == 0 else [], after,
-                         [a - b for a, b in zip(after, before)], n_rows - (width - stop))
+        logits = _feed(vlm, state, ids[:, done:stop], axes[..., done:stop], stop, images if done == 0 else [],
+                       lengths=[max(0, stop - start) for start in starts],
+                       n_new=[max(0, stop - max(start, done)) for start in starts],
+                       n_recorded=n_recorded - (width - stop))
         done = stop
     return replace(state, logits=logits)
 
@@ -101,51 +100,57 @@ def extend(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]], group: int
     group: what the tokens are (`probes.layout`), one for all or one per row.  Text that a model is made to have
     said counts as GENERATED.
     """
-    if len(ids) != len(state.rows) or not all(ids):
-        raise InputError(f"extend: got {[len(tokens) for tokens in ids]} token ids for a state of {len(state.rows)} row(s); expected "
-                         "one list of at least one id per row")
+    _check_ids(vlm, state, ids)
     width = max(map(len, ids))
-    if any(len(row) < width for row in ids) and not state.is_croppable:
-        raise InputError(f"extend: {vlm.family.title} keeps a running state that padding would change; rows of equal length are expected, "
-                         f"got {sorted({len(row) for row in ids})} tokens; extend one row at a time")
-    stray = set(vlm.vision_token_ids) & {token for tokens in ids for token in tokens}
-    if stray:
-        raise InputError(f"extend: the ids hold the vision token(s) {sorted(stray)}; expected text; images enter with the prompt")
     kinds = [group] * len(ids) if isinstance(group, int) else list(group)
     fresh = np.full((len(ids), width), vlm.pad_token_id, np.int64)
-    groups = np.full((len(ids), width), PADDING, np.uint8)
+    codes = np.full((len(ids), width), PADDING, np.uint8)
     offsets = np.zeros((len(ids), width), np.int64)
     for row, tokens in enumerate(ids):
         start = width - len(tokens)
-        fresh[row, start:], groups[row, start:], offsets[row, start:] = tokens, kinds[row], np.arange(len(tokens))
-    fresh, groups, offsets = (torch.from_numpy(array).to(vlm.device) for array in (fresh, groups, offsets))
-    axes = (state.following[:, None] + offsets).expand(3 if vlm.family.positions == "mrope" else 1, -1, -1)
-    lengths = torch.tensor([len(tokens) for tokens in ids], device=vlm.device)
-    state = replace(
-        state, rows=tuple(row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)), cache=fork_cache(state.cache),
-        mask=torch.cat([state.mask, groups != PADDING], 1), codes=torch.cat([state.codes, groups], 1),
-        following=state.following + lengths, lineage=tuple(Lineage(old, len(row)) for old, row in
-                                                           zip(state.lineage, state.rows)),
-        padded=state.padded or any(len(row) < width for row in ids))
-    logits = forward(vlm, state, fresh, axes, state.n_columns, [], [len(row) for row in state.rows],
-                     [len(tokens) for tokens in ids], width)
-    return replace(state, logits=logits)
+        fresh[row, start:], codes[row, start:], offsets[row, start:] = tokens, kinds[row], np.arange(len(tokens))
+    fresh, codes, offsets = (torch.from_numpy(a).to(vlm.device) for a in (fresh, codes, offsets))
+    axes = (state.following[:, None] + offsets).expand(vlm.n_axes, -1, -1)
+    n_new = [len(tokens) for tokens in ids]
+    longer = replace(
+        state, rows=tuple(row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)),
+        cache=fork_cache(state.cache), mask=torch.cat([state.mask, codes != PADDING], 1),
+        codes=torch.cat([state.codes, codes], 1), following=state.following + torch.tensor(n_new, device=vlm.device),
+        lineage=tuple(Lineage(line, len(row)) for line, row in zip(state.lineage, state.rows)),
+        padded=state.padded or min(n_new) < width)
+    logits = _feed(vlm, longer, fresh, axes, longer.n_columns, [], lengths=[len(row) for row in longer.rows],
+                   n_new=n_new, n_recorded=width)
+    return replace(longer, logits=logits)
 
 
-def forward(vlm: LocalVLM, state: State, ids: torch.Tensor, axes: torch.Tensor, stop: int, images: list, lengths: list[int],
-            n_new: list[int], n_rows: int) -> torch.Tensor:
+def _check_ids(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]]) -> None:
+    n_new = [len(tokens) for tokens in ids]
+    if len(ids) != len(state.rows) or not all(n_new):
+        raise InputError(f"extend: got {n_new} token ids for a state of {len(state.rows)} row(s); expected one list "
+                         "of at least one id per row")
+    if min(n_new) < max(n_new) and not state.is_croppable:
+        raise InputError(f"extend: got {n_new} token ids; expected equal numbers, since {vlm.family.title} keeps a "
+                         "state that padding would change; extend rows one at a time")
+    stray = {token for tokens in ids for token in tokens}.intersection(vlm.vision_token_ids)
+    if stray:
+        raise InputError(f"extend: the ids hold the vision token(s) {sorted(stray)}; expected text; images enter "
+                         "with the prompt")
+
+
+def _feed(vlm: LocalVLM, state: State, ids: torch.Tensor, axes: torch.Tensor, stop: int, images: list,
+          lengths: list[int], n_new: list[int], n_recorded: int) -> torch.Tensor:
     """Feed the columns of `ids` (B, Q), which end at column `stop`, into the state's cache, in place.
 
-    axes: (3 or 1, B, Q) rotary positions.  lengths, n_new: real tokens per row after this, and among these columns.
+    axes: (n_axes, B, Q) rotary positions.  lengths, n_new: real tokens per row after this, and in these columns.
     Returns the next token's logits (B, vocabulary) in float32.
     """
     columns = Columns(codes=state.codes, n=stop, n_codes=n_codes(state.rows), lengths=lengths, n_new=n_new,
-                      n_rows=max(0, min(n_rows, ids.shape[1])), sequences=watched(state.rows, state.lineage))
+                      n_recorded=max(0, min(n_recorded, ids.shape[1])), rows=watched(state.rows, state.lineage))
     return run(vlm, state.cache, ids, axes, state.mask[:, :stop] if state.padded else None, columns, images)
 
 
-def watched(rows: Sequence[Prompt], lineage: Sequence[Lineage]) -> tuple[interpose.Sequence, ...]:
-    return tuple(interpose.Sequence(line, row.n_prompt, tuple((image.n_tokens, len(image.region)) for image in row.images))
+def watched(rows: Sequence[Prompt], lineage: Sequence[Lineage]) -> tuple[WatchedRow, ...]:
+    return tuple(WatchedRow(line, row.n_prompt, tuple((image.n_tokens, len(image.region)) for image in row.images))
                  for row, line in zip(rows, lineage))
 
 
@@ -158,7 +163,7 @@ def run(vlm: LocalVLM, cache: DynamicCache, ids: torch.Tensor, axes: torch.Tenso
         columns: Columns, images: list) -> torch.Tensor:
     """One forward pass with explicit positions; returns the last column's logits in float32."""
     inputs = {"input_ids": ids, "attention_mask": None if mask is None else mask.long(),
-              "position_ids": axes if len(axes) == 3 else axes[0]}
+              "position_ids": axes[0] if vlm.n_axes == 1 else axes}
     if images:
         inputs["pixel_values"] = torch.cat([image.pixels for image in images]).to(vlm.device, vlm.dtype)
         inputs["image_grid_thw"] = torch.tensor([image.grid for image in images], device=vlm.device)
@@ -175,37 +180,43 @@ def run(vlm: LocalVLM, cache: DynamicCache, ids: torch.Tensor, axes: torch.Tenso
 
 
 def fork(state: State, n_tokens: int | None = None) -> State:
-    """The state of a single row as it was after its first `n_tokens`; all rows, uncut, without a number."""
+    """A state that can go its own way; with a number, the state of a single row after its first `n_tokens`."""
     if n_tokens is None:
         return replace(state, cache=fork_cache(state.cache))
     if len(state.rows) != 1:
         raise InputError(f"fork: a state of {len(state.rows)} rows cannot be cut; select one row first")
     row = state.rows[0].cut(n_tokens)
-    if n_tokens == len(state.rows[0]):
+    n_removed = len(state.rows[0]) - n_tokens
+    if n_removed == 0:
         return replace(state, cache=fork_cache(state.cache))
     if not state.is_croppable:
-        raise InputError("fork: this model's cache cannot be cut back (linear-attention layers keep one running state, sliding "
-                         "windows drop old keys); make the states in order of their cuts with prefixes(vlm, prompt, cuts)")
-    keep = state.n_columns - (len(state.rows[0]) - n_tokens)
-    return replace(state, rows=(row,), cache=fork_cache(state.cache, keep), mask=state.mask[:, :keep], codes=state.codes[:, :keep],
-                   following=state.following - (len(state.rows[0]) - n_tokens), logits=None,
-                   lineage=(Lineage(state.lineage[0], n_tokens),))
+        raise InputError("fork: this model's cache cannot be cut back (linear-attention layers keep one running state, "
+                         "sliding windows drop old keys); make the states with prefixes(vlm, prompt, cuts)")
+    return _cut(state, (row,), n_removed)
+
+
+def _cut(state: State, rows: tuple[Prompt, ...], n_columns: int) -> State:
+    """The state without its last columns, which are real in every row."""
+    keep = state.n_columns - n_columns
+    return replace(state, rows=rows, cache=fork_cache(state.cache, keep), mask=state.mask[:, :keep],
+                   codes=state.codes[:, :keep], following=state.following - n_columns, logits=None,
+                   lineage=tuple(Lineage(line, len(row)) for line, row in zip(state.lineage, rows)))
 
 
 def prefixes(vlm: LocalVLM, prompt: Prompt, cuts: Sequence[int]) -> list[State]:
     """The states of one sequence after each number of tokens in `cuts`, at the cost of reading it once."""
     ordered = sorted(set(cuts))
-    if not ordered:
-        return []
-    prompt.cut(ordered[0]), prompt.cut(ordered[-1])
+    parts = {n_tokens: prompt.cut(n_tokens) for n_tokens in ordered}
     states: dict[int, State] = {}
-    state = prefill(vlm, [prompt.cut(ordered[-1])] if vlm.croppable else [prompt.cut(ordered[0])])
-    for n_tokens in ordered:
-        if vlm.croppable:
-            states[n_tokens] = fork(state, n_tokens)
-        else:
-            new = prompt.ids[len(state.rows[0]):n_tokens]
-            states[n_tokens] = state = extend(vlm, state, [new]) if new else state
+    if vlm.croppable and ordered:
+        whole = prefill(vlm, [parts[ordered[-1]]])
+        states = {n_tokens: fork(whole, n_tokens) for n_tokens in ordered}
+    else:
+        state = None
+        for n_tokens, part in parts.items():
+            state = prefill(vlm, [part]) if state is None else \
+                extend(vlm, state, [part.ids[len(state.rows[0]):]])
+            states[n_tokens] = state
     return [states[n_tokens] for n_tokens in cuts]
 
 
@@ -213,10 +224,7 @@ def with_logits(vlm: LocalVLM, state: State) -> State:
     """The state with logits: after a cut, the last token of every row is read once more."""
     if state.logits is not None:
         return state
-    keep = state.n_columns - 1
-    shorter = replace(state, rows=tuple(row.cut(len(row) - 1) for row in state.rows), cache=fork_cache(state.cache, keep),
-                      mask=state.mask[:, :keep], codes=state.codes[:, :keep], following=state.following - 1,
-                      lineage=tuple(Lineage(line, len(row) - 1) for line, row in zip(state.lineage, state.rows)))
+    shorter = _cut(state, tuple(row.cut(len(row) - 1) for row in state.rows), 1)
     return extend(vlm, shorter, [row.ids[-1:] for row in state.rows], [row.codes[-1] for row in state.rows])
 
 
@@ -224,30 +232,33 @@ def stack(states: Sequence[State]) -> State:
     """One state with the rows of all, left-padded to the longest."""
     if len(states) == 1:
         return states[0]
-    if any(state.logits is None for state in states) and any(state.logits is not None for state in states):
-        raise InputError("stack: some states were cut and have no logits, others have; call with_logits on those first")
+    has_logits = {state.logits is not None for state in states}
+    if len(has_logits) > 1:
+        raise InputError("stack: some of the states were cut and have no logits, others have; call with_logits on "
+                         "those first")
     width = max(state.n_columns for state in states)
     missing = [width - state.n_columns for state in states]
     cache = copy.copy(states[0].cache)
-    cache.layers = [_stacked_layer([state.cache.layers[i] for state in states], missing) for i in range(len(cache.layers))]
+    cache.layers = [_stacked_layer(layers, missing) for layers in zip(*(state.cache.layers for state in states))]
     return State(
         rows=tuple(row for state in states for row in state.rows), cache=cache,
-        mask=torch.cat([pad(s.mask, (n, 0)) for s, n in zip(states, missing)]),
-        codes=torch.cat([pad(s.codes, (n, 0)) for s, n in zip(states, missing)]),
+        mask=torch.cat([pad(state.mask, (n, 0)) for state, n in zip(states, missing)]),
+        codes=torch.cat([pad(state.codes, (n, 0)) for state, n in zip(states, missing)]),
         following=torch.cat([state.following for state in states]),
-        logits=None if states[0].logits is None else torch.cat([state.logits for state in states]),
+        logits=torch.cat([state.logits for state in states]) if True in has_logits else None,
         lineage=tuple(line for state in states for line in state.lineage),
         padded=any(missing) or any(state.padded for state in states))
 
 
 def select(state: State, rows: Sequence[int]) -> State:
-    """The state of some of its rows (padding that all of them share is kept)."""
+    """The state of some of its rows."""
     index = torch.tensor(list(rows), device=state.codes.device)
     cache = fork_cache(state.cache)
     select_rows(cache, index)
-    return State(rows=tuple(state.rows[row] for row in rows), cache=cache, mask=state.mask[index], codes=state.codes[index],
-                 following=state.following[index], logits=None if state.logits is None else state.logits[index],
-                 lineage=tuple(state.lineage[row] for row in rows), padded=state.padded)
+    return replace(state, rows=tuple(state.rows[row] for row in rows), cache=cache, mask=state.mask[index],
+                   codes=state.codes[index], following=state.following[index],
+                   logits=None if state.logits is None else state.logits[index],
+                   lineage=tuple(state.lineage[row] for row in rows))
 
 
 def select_rows(cache: DynamicCache, index: torch.Tensor) -> None:
@@ -272,10 +283,11 @@ def fork_cache(cache: DynamicCache, n_columns: int | None = None) -> DynamicCach
     return new
 
 
-def _stacked_layer(layers: list, missing: list[int]):
+def _stacked_layer(layers: Sequence, missing: list[int]):
     first = layers[0]
     if isinstance(first, DynamicSlidingWindowLayer) and any(missing):
-        raise InputError("stack: sliding-window caches of different lengths cannot be stacked; prefill the prompts together")
+        raise InputError("stack: sliding-window caches of different lengths cannot be stacked; prefill the prompts "
+                         "together")
     if isinstance(first, LinearAttentionLayer):
         new = copy.deepcopy(first)
         for states in ("conv_states", "recurrent_states"):

@@ -36,18 +36,20 @@ def build_prompt(processor: ProcessorMixin, image_token_id: int, images: Sequenc
     return tokenized(processor, image_token_id, images, text, question)
 
 
-def render(processor: ProcessorMixin, messages: list[dict], add_generation_prompt: bool = True, thinking: bool | None = None,
-           **options) -> str:
+def render(processor: ProcessorMixin, messages: list[dict], add_generation_prompt: bool = True,
+           thinking: bool | None = None, **options) -> str:
     """The chat template's text; a missing template is one clear line."""
     if thinking is not None:
         options["enable_thinking"] = thinking
     if not (getattr(processor, "chat_template", None) or getattr(processor.tokenizer, "chat_template", None)):
-        raise InputError(f"{type(processor).__name__}: the model folder has no chat template; expected chat_template.jinja beside the tokenizer; "
-                         "use the instruct or thinking checkpoint, not the base one")
-    return processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **options)
+        raise InputError(f"{type(processor).__name__}: the model has no chat template; expected chat_template.jinja "
+                         "beside the tokenizer; use the instruct or thinking checkpoint, not the base one")
+    return processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt,
+                                         **options)
 
 
-def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[EncodedImage], text: str, question: str) -> Prompt:
+def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[EncodedImage], text: str,
+              question: str) -> Prompt:
     """Ids of a rendered text, its image placeholders widened, the question's own tokens marked."""
     encoded = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     start = text.rfind(question.strip())
@@ -58,8 +60,8 @@ def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[E
     for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"]):
         if token == image_token_id:
             if not waiting:
-                raise InputError(f"prompt: the chat template makes more than {len(images)} image places; expected one per image; this "
-                                 "template is not one the toolkit knows")
+                raise InputError(f"prompt: the chat template makes more than {len(images)} image places; expected "
+                                 "one per image; use the template that the checkpoint ships")
             number, image = waiting.pop(0)
             ids += [token] * image.n_tokens
             codes += image.codes(number)
@@ -67,8 +69,8 @@ def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[E
             ids.append(token)
             codes.append(QUESTION if begin < stop and end > start else TEMPLATE)
     if waiting:
-        raise InputError(f"prompt: the chat template left {len(waiting)} of {len(images)} image(s) out; expected one place per image; this "
-                         "checkpoint may be text-only, or its template another's")
+        raise InputError(f"prompt: the chat template left {len(waiting)} of {len(images)} image(s) out; expected one "
+                         "place per image; use the template that the checkpoint ships")
     if codes[0] in (TEMPLATE, QUESTION):
         codes[0] = SINK
     return Prompt(tuple(ids), bytes(codes), tuple(images))
@@ -77,10 +79,10 @@ def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[E
 def check_text(processor: ProcessorMixin, text: str, what: str) -> None:
     """Text from outside must not hold control tokens: an image token would be taken for an image."""
     control = {str(token) for token in processor.tokenizer.all_special_tokens}
-    control |= {str(token) for token in (getattr(processor, name, None) for name in ("image_token", "video_token")) if token}
-    found = sorted(token for token in control if token in text)
+    control |= {str(getattr(processor, name, "")) for name in ("image_token", "video_token")}
+    found = sorted(token for token in control - {""} if token in text)
     if found:
-        raise InputError(f"{what}: holds the control token(s) {', '.join(found)}; expected plain text; remove them (the prompt places the image "
-                         "itself)")
+        raise InputError(f"{what}: holds the control token(s) {', '.join(found)}; expected plain text; remove them "
+                         "(the prompt places images itself)")
     if not text.strip():
         raise InputError(f"{what}: is empty; expected text")

@@ -32,13 +32,13 @@ ROWS_PER_BLOCK = 64
 
 @dataclass(eq=False)
 class _SteeredRows:
-    """What steering did in one call: weights (B, H, R, T) of the rows from `first` to the last, and which were steered."""
+    """What steering did to the last R query rows of a call."""
 
-    which: torch.Tensor          # (B, R) bool
-    weights: torch.Tensor
+    which: torch.Tensor          # (B, R) bool: the rows that were steered
+    weights: torch.Tensor        # (B, H, R, T) float32 attention weights
 
     def masses(self, mass: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-        """(B, H, rows, codes) `mass` with the steered rows exchanged; groups: (B, codes, T) indicator."""
+        """`mass` (B, H, rows, codes) with the steered rows exchanged; groups: (B, codes, T), 0 or 1."""
         n_rows = min(mass.shape[2], self.which.shape[1])
         steered = torch.einsum("bhrt,bct->bhrc", self.weights[:, :, -n_rows:], groups)
         mass = mass.clone()
@@ -50,7 +50,8 @@ class _SteeredRows:
 @contextmanager
 def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain: float | None = None,
                              layers: Iterable[int] | None = None, heads: Iterable[int] | None = None,
-                             steps: Container[int] | Callable[[int], bool] | None = None, region: bool = False) -> Iterator[None]:
+                             steps: Container[int] | Callable[[int], bool] | None = None,
+                             region: bool = False) -> Iterator[None]:
     """Steer the attention of `vlm` on image tokens while the block is open.
 
     log_bias or gain: exactly one of them.  layers, heads: indices from 0; all by default.
@@ -77,7 +78,7 @@ def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain:
         return _steered(call, output, columns, which)
 
     def _steered(call: AttentionCall, output: tuple, columns: Columns, which: list[list[bool]]) -> tuple:
-        n_rows = max(len(row) - row.index(True) for row in which if any(row))      # from the first steered row to the last
+        n_rows = max(len(row) - row.index(True) for row in which if any(row))
         flags = torch.tensor([row[-n_rows:] for row in which], device=call.query.device)
         stop, start = columns.keys(call.key.shape[2])
         codes = columns.groups(call.key.device).codes(stop, start)
@@ -107,7 +108,7 @@ def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain:
 def _steered_rows(columns: Columns, n_queries: int, wanted: Callable[[int], bool]) -> list[list[bool]]:
     """Which query rows of a forward pass are steered, per row of the batch."""
     result = []
-    for sequence, length, n_new in zip(columns.sequences, columns.lengths, columns.n_new):
-        first = length - n_queries - (sequence.n_prompt - 1)          # step of the first query row
+    for row, length, n_new in zip(columns.rows, columns.lengths, columns.n_new):
+        first = length - n_queries - (row.n_prompt - 1)          # step of the first query row
         result.append([i >= n_queries - n_new and first + i >= 0 and wanted(first + i) for i in range(n_queries)])
     return result

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from probes.vlm import LocalVLM
 
 
-def swap(vlm: LocalVLM, state: State, images: Sequence[EncodedImage], regime: str, chunk_tokens: int | None = None) -> State:
+def swap(vlm: LocalVLM, state: State, images: Sequence[EncodedImage], regime: str,
+         chunk_tokens: int | None = None) -> State:
     """The state of one row as if, from here on, its images were `images`; the given state stays as it is.
 
     images: one for each image of the row; pass the old one where it stays.
@@ -51,10 +52,12 @@ def check_regime(vlm: LocalVLM, regime: str) -> None:
     if regime not in REGIMES:
         raise InputError(f"regime {regime!r}: expected one of {', '.join(REGIMES)}")
     if regime not in vlm.family.regimes:
-        raise InputError(f"regime {regime}: has no meaning for {vlm.family.title}: most of its layers keep one running state in which the old image "
-                         "stays, and only the few attention layers have image keys to exchange; use recompute")
+        raise InputError(f"regime {regime}: has no meaning for {vlm.family.title}: most of its layers keep one running "
+                         "state in which the old image stays, and only the few attention layers have image keys to "
+                         "exchange; use recompute")
     if regime == "splice" and not vlm.croppable:
-        raise InputError("regime splice: this checkpoint uses sliding-window attention, whose cache has dropped the image's keys; use recompute")
+        raise InputError("regime splice: this checkpoint uses sliding-window attention, whose cache drops the image's "
+                         "keys; use recompute")
 
 
 def _spliced(vlm: LocalVLM, state: State, images: Sequence[EncodedImage]) -> State:

@@ -27,7 +27,8 @@ class ImageAttention:
     first token where the prompt was not built here).  template: on the rest of the prompt.  generated: on what came
     after the prompt, injected text included.  sink + template + question + generated + scores = 1.
     layers: (L,) layer indices, counted from 0.  query_index: (T,) which token of the sequence attends.
-    context_len: (T,) tokens it can see, itself included.  n_image_tokens, n_region_tokens: |V|.  n_layers: of the model.
+    context_len: (T,) tokens it can see, itself included.  n_image_tokens, n_region_tokens: |V|.
+    n_layers: of the model.
     before_steering: as `scores`, had the steered layers not been steered; None without steering.
     t_swap: index of the first token after the intervention, where the caller knows one.
     """
@@ -53,10 +54,11 @@ class ImageAttention:
 
     def in_band(self, band: tuple[float, float]) -> list[int]:
         """Positions in `layers` of those between two fractions of the model's depth (18-21 of 36 is 0.5 to 0.6)."""
-        found = [i for i, layer in enumerate(self.layers) if band[0] * self.n_layers <= layer < band[1] * self.n_layers]
+        low, high = band[0] * self.n_layers, band[1] * self.n_layers
+        found = [i for i, layer in enumerate(self.layers) if low <= layer < high]
         if not found:
-            raise InputError(f"layer band {band}: holds none of the recorded layers {list(self.layers)} of {self.n_layers}; give a wider band, "
-                             "as fractions of the depth, or record more layers")
+            raise InputError(f"layer band {band}: holds none of the recorded layers {list(self.layers)} of "
+                             f"{self.n_layers}; give a wider band, as fractions of the depth, or record more layers")
         return found
 
     def mean(self, band: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
@@ -64,7 +66,7 @@ class ImageAttention:
         return self.scores[self.in_band(band)].mean((0, 1))
 
     def percent(self, band: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
-        """(T,) the paper's scale: percent of the attention.  Its reported changes exceed 1, so they cannot be raw mass."""
+        """(T,) percent of the attention: the paper's scale, whose reported changes exceed 1 and so are no raw mass."""
         return 100 * self.mean(band)
 
     def per_token(self, band: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
@@ -81,9 +83,9 @@ class ImageAttention:
     def before_after(self, n: int = 100, band: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:
         """Mean percent over the n tokens before and after the intervention (Table 5); nan where a window is empty."""
         if self.t_swap is None:
-            raise InputError("before_after: t_swap is not set; give the index of the first token after the intervention with "
-                             "dataclasses.replace(attention, t_swap=...)")
+            raise InputError("before_after: t_swap is not set; give the index of the first token after the "
+                             "intervention with dataclasses.replace(attention, t_swap=...)")
         percent, index = self.percent(band), self.query_index
         before = percent[(index >= self.t_swap - n) & (index < self.t_swap)]
         after = percent[(index >= self.t_swap) & (index < self.t_swap + n)]
-        return (float(before.mean()) if before.size else float("nan"), float(after.mean()) if after.size else float("nan"))
+        return tuple(float(window.mean()) if window.size else float("nan") for window in (before, after))

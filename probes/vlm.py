@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
-from transformers import DynamicCache, PreTrainedModel, ProcessorMixin
+from transformers import BaseImageProcessor, DynamicCache, PreTrainedModel, ProcessorMixin
 from transformers.cache_utils import DynamicLayer
+from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
 
 from probes.decode import GREEDY, Sampling, decode
 from probes.families import Family
@@ -32,7 +33,7 @@ from probes.prefix import prefill
 from probes.prompts import build_prompt
 from rekey.errors import InputError
 from rekey.geometry import Box
-from rekey.images import load_image, pixel_sha256
+from rekey.images import MAX_ASPECT, load_image, pixel_sha256
 from rekey.records import Generation
 
 ImageLike = str | Path | Image.Image | np.ndarray
@@ -90,9 +91,14 @@ class LocalVLM:
     @cached_property
     def vision_token_ids(self) -> tuple[int, ...]:
         """Ids that stand for images and videos or open and close them; never generated, never in a question."""
-        config, names = self.model.config, ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id",
-                                            "image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id")
-        return tuple(sorted({getattr(config, name) for name in names if isinstance(getattr(config, name, None), int)}))
+        names = (f"{what}{part}_token_id" for what in ("image", "video", "vision") for part in ("", "_start", "_end"))
+        ids = {getattr(self.model.config, name, None) for name in names}
+        return tuple(sorted(token for token in ids if isinstance(token, int)))
+
+    @property
+    def n_axes(self) -> int:
+        """Rotary positions per token: time, height and width, or one."""
+        return 3 if self.family.positions == "mrope" else 1
 
     @cached_property
     def never_generated(self) -> torch.Tensor:
@@ -116,22 +122,27 @@ class LocalVLM:
         pixels = _pixels(image)
         height, width = pixels.shape[:2]
         processor = self.processor.image_processor
-        factor = processor.patch_size * processor.merge_size
-        name = str(image) if isinstance(image, str | Path) else f"the {width}x{height} image"
-        if min(height, width) < factor:
-            raise InputError(f"{name}: has too few pixels ({width}x{height}); one image token of {self.family.title} is {factor}x{factor}; "
-                             "enlarge the image first, so that it is known what was enlarged")
-        if max(height, width) > 200 * min(height, width):
-            raise InputError(f"{name}: is {width}x{height}; expected an aspect ratio of at most 200; crop it first")
-        options = {} if self.limits is None else {"size": {"shortest_edge": self.limits.min_pixels, "longest_edge": self.limits.max_pixels}}
-        out = processor(images=[Image.fromarray(pixels)], return_tensors="pt", **options)
+        side = processor.patch_size * processor.merge_size
+        name = str(image) if isinstance(image, str | Path) else "image"
+        if min(height, width) < side:
+            raise InputError(f"{name}: has too few pixels, {width}x{height}; expected at least {side}x{side}, one "
+                             f"image token of {self.family.title}; enlarge it first, so that it is known what was "
+                             "enlarged")
+        if max(height, width) > MAX_ASPECT * min(height, width):
+            raise InputError(f"{name}: is {width}x{height}; expected an aspect ratio of at most {MAX_ASPECT}; crop it")
+        size = self.limits and {"shortest_edge": self.limits.min_pixels, "longest_edge": self.limits.max_pixels}
+        out = processor(images=[Image.fromarray(pixels)], return_tensors="pt", **({"size": size} if size else {}))
         grid = tuple(out["image_grid_thw"][0].tolist())
         seen = (grid[1] * processor.patch_size, grid[2] * processor.patch_size)
-        encoded = EncodedImage(out["pixel_values"], grid, processor.merge_size, (height, width), seen, pixel_sha256(pixels))
-        boxes = [region] if isinstance(region, Box) else list(region or ())
-        return encoded.with_region(*boxes) if boxes else encoded
+        encoded = EncodedImage(pixels=out["pixel_values"], grid=grid, merge=processor.merge_size, size=(height, width),
+                               seen=seen, filled=_filled(processor, height, width) or seen,
+                               sha256=pixel_sha256(pixels))
+        if region is None:
+            return encoded
+        return encoded.with_region(*([region] if isinstance(region, Box) else region))
 
-    def encode_pair(self, image_a: ImageLike, image_b: ImageLike, resize: bool = False) -> tuple[EncodedImage, EncodedImage]:
+    def encode_pair(self, image_a: ImageLike, image_b: ImageLike,
+                    resize: bool = False) -> tuple[EncodedImage, EncodedImage]:
         """Two images that can stand in for each other: of equal size (VisualSwap, Sec. 3).
 
         resize: bring both to the size of the smaller one where they differ; else differing sizes are an error.
@@ -139,59 +150,73 @@ class LocalVLM:
         a, b = _pixels(image_a), _pixels(image_b)
         if a.shape != b.shape:
             if not resize:
-                raise InputError(f"image pair: {a.shape[1]}x{a.shape[0]} and {b.shape[1]}x{b.shape[0]}; expected equal sizes, else the number of "
-                                 "image tokens changes with the image; give images of one size, or resize=True to bring both to the smaller")
-            small = min(a.shape, b.shape, key=lambda shape: shape[0] * shape[1])
-            a, b = (np.asarray(Image.fromarray(p).resize((small[1], small[0]), Image.Resampling.LANCZOS)) for p in (a, b))
+                sizes = " and ".join(f"{p.shape[1]}x{p.shape[0]}" for p in (a, b))
+                raise InputError(f"image pair: {sizes}; expected equal sizes, or the number of image tokens changes "
+                                 "with the image; give images of one size, or resize=True to bring both to the smaller")
+            height, width, _ = min(a.shape, b.shape, key=lambda shape: shape[0] * shape[1])
+            a, b = (np.asarray(Image.fromarray(p).resize((width, height), Image.Resampling.LANCZOS)) for p in (a, b))
         return self.encode_image(a), self.encode_image(b)
 
-    def prompt(self, images: ImageLike | EncodedImage | Sequence[ImageLike | EncodedImage], question: str, system: str | None = None,
-               thinking: bool | None = None) -> Prompt:
-        """The model's own chat prompt for one or more images (or none: []) followed by a question."""
-        listed = list(images) if isinstance(images, list | tuple) else [images]
+    def prompt(self, images: ImageLike | EncodedImage | Sequence[ImageLike | EncodedImage], question: str,
+               system: str | None = None, thinking: bool | None = None) -> Prompt:
+        """The model's own chat prompt for one or more images (or none: []) followed by a question.
+
+        thinking: for templates that can open or close a think block; None leaves their default.
+        """
+        listed = images if isinstance(images, list | tuple) else [images]
         encoded = [image if isinstance(image, EncodedImage) else self.encode_image(image) for image in listed]
         return build_prompt(self.processor, self.model.config.image_token_id, encoded, question, system, thinking)
 
-    def generate(self, prompts: Sequence[Prompt], max_new_tokens: int, sampling: Sampling = GREEDY, seeds: Sequence[int] | None = None,
-                 batch_size: int | None = None) -> list[Generation]:
-        """Answer prompts in batches; a sampled answer depends on its own seed, not on its batch.
+    def generate(self, prompts: Sequence[Prompt], max_new_tokens: int, sampling: Sampling = GREEDY,
+                 seeds: Sequence[int] | None = None, batch_size: int | None = None) -> list[Generation]:
+        """Answer prompts, `batch_size` (all) at a time; a sampled answer depends on its own seed, not on its batch.
 
         In half precision the batch's padding does change rounding, and with it near ties between tokens.
         """
         return self.continue_from(prompts, [()] * len(prompts), max_new_tokens, sampling, seeds, batch_size)
 
-    def continue_from(self, prompts: Sequence[Prompt], said: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling = GREEDY,
-                      seeds: Sequence[int] | None = None, batch_size: int | None = None) -> list[Generation]:
+    def continue_from(self, prompts: Sequence[Prompt], said: Sequence[Sequence[int]], max_new_tokens: int,
+                      sampling: Sampling = GREEDY, seeds: Sequence[int] | None = None,
+                      batch_size: int | None = None) -> list[Generation]:
         """Answer prompts of which the model has already said the token ids `said`, one list per prompt.
 
         The generations hold only what is new.
         """
-        rows = [prompt.then(ids) for prompt, ids in zip(prompts, said, strict=True)]
+        if len(said) != len(prompts):
+            raise InputError(f"continue_from: {len(prompts)} prompts and {len(said)} lists of token ids; give one "
+                             "per prompt")
+        rows = [prompt.then(ids) for prompt, ids in zip(prompts, said)]
         size, found = batch_size or max(1, len(rows)), []
         for first in range(0, len(rows), size):
             batch = rows[first:first + size]
             began = time.perf_counter()
-            decoded = decode(self, prefill(self, batch), max_new_tokens, sampling, None if seeds is None else seeds[first:first + size])
-            elapsed = time.perf_counter() - began
-            found += [Generation(text=self.decode(out.ids), token_ids=out.ids, n_prompt_tokens=len(row), n_image_tokens=row.n_image_tokens,
-                                 image_sizes=tuple(image.seen for image in row.images), finish=out.finish, elapsed_s=elapsed, batch_size=len(batch))
+            decoded = decode(self, prefill(self, batch), max_new_tokens, sampling,
+                             None if seeds is None else seeds[first:first + size])
+            elapsed_s = time.perf_counter() - began
+            found += [Generation(text=self.decode(out.ids), token_ids=out.ids, n_prompt_tokens=len(row),
+                                 n_image_tokens=row.n_image_tokens, finish=out.finish, elapsed_s=elapsed_s,
+                                 image_sizes=tuple(image.seen for image in row.images), batch_size=len(batch))
                       for row, out in zip(batch, decoded)]
         return found
 
     def describe(self) -> dict:
         """What a run's stamp records of the model."""
-        return {"name": self.name, "revision": self.revision, "class": type(self.model).__name__, "dtype": str(self.dtype).removeprefix("torch."),
-                "attention": self.attention, "attention_reason": self.attention_reason, "processor": type(self.processor).__name__,
-                "min_pixels": self.limits and self.limits.min_pixels, "max_pixels": self.limits and self.limits.max_pixels,
+        return {"name": self.name, "revision": self.revision, "class": type(self.model).__name__,
+                "dtype": str(self.dtype).removeprefix("torch."),
+                "attention": self.attention, "attention_reason": self.attention_reason,
+                "processor": type(self.processor).__name__,
+                "min_pixels": self.limits and self.limits.min_pixels,
+                "max_pixels": self.limits and self.limits.max_pixels,
                 "devices": sorted({str(parameter.device) for parameter in self.model.parameters()})}
 
 
-def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", attention: str = "auto", min_pixels: int | None = None,
-             max_pixels: int | None = None, revision: str | None = None) -> LocalVLM:
+def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", attention: str = "auto",
+             min_pixels: int | None = None, max_pixels: int | None = None, revision: str | None = None) -> LocalVLM:
     """Load a vision-language model by hub id or folder, or tiny:FAMILY for random weights.
 
-    dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.  attention: "auto", "sdpa" or "flash_attention_2".
-    min_pixels, max_pixels: image sizes; by default what the checkpoint's processor says.
+    dtype: "auto" is bfloat16 on a GPU and float32 on a CPU; or "float32", "bfloat16", "float16".
+    device_map: as in transformers ("auto" spreads over all GPUs).  attention: "auto", "sdpa", "flash_attention_2".
+    min_pixels, max_pixels: image area; by default what the checkpoint's processor says.
     """
     on_gpu = torch.cuda.is_available() and device_map != "cpu"
     if device_map == "auto" and not on_gpu:
@@ -201,24 +226,35 @@ def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", at
         raise InputError(f"dtype {dtype!r}: expected auto, {', '.join(kinds)}")
     kind = kinds[dtype] if dtype != "auto" else torch.bfloat16 if on_gpu else torch.float32
     attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
-    model, processor, family = load_parts(name, dtype=kind, device_map=device_map, attention=attention, revision=revision)
+    model, processor, family = load_parts(name, kind, device_map, attention, revision)
     if revision is None and not name.startswith(TINY):
         revision = getattr(model.config, "_commit_hash", None)
-    return LocalVLM(name, revision, family, model, processor, _limits(processor, min_pixels, max_pixels), attention, reason)
+    return LocalVLM(name, revision, family, model, processor, _limits(processor, min_pixels, max_pixels), attention,
+                    reason)
 
 
 def _limits(processor: ProcessorMixin, min_pixels: int | None, max_pixels: int | None) -> PixelLimits | None:
-    size = processor.image_processor.size
-    shipped = PixelLimits(size["shortest_edge"], size["longest_edge"]) if "shortest_edge" in size and size["shortest_edge"] else None
-    if shipped is None:
+    """The processor's limits with the user's put in; None where the processor has no such limits."""
+    kind, size = processor.image_processor, processor.image_processor.size
+    if not size.get("shortest_edge"):
         if min_pixels is not None or max_pixels is not None:
-            raise InputError(f"min_pixels, max_pixels: {type(processor.image_processor).__name__} has no such limits; leave them out")
+            raise InputError(f"min_pixels, max_pixels: {type(kind).__name__} has no such limits; leave them out")
         return None
-    limits = replace(shipped, **{k: v for k, v in (("min_pixels", min_pixels), ("max_pixels", max_pixels)) if v is not None})
-    factor = processor.image_processor.patch_size * processor.image_processor.merge_size
-    if not factor**2 <= limits.min_pixels <= limits.max_pixels:
-        raise InputError(f"min_pixels {limits.min_pixels}, max_pixels {limits.max_pixels}: expected {factor**2} (one image token) <= min_pixels <= max_pixels")
-    return limits
+    low = size["shortest_edge"] if min_pixels is None else min_pixels
+    high = size["longest_edge"] if max_pixels is None else max_pixels
+    token = (kind.patch_size * kind.merge_size) ** 2
+    if not token <= low <= high:
+        raise InputError(f"min_pixels {low}, max_pixels {high}: expected {token} (one image token) <= min_pixels <= "
+                         "max_pixels")
+    return PixelLimits(low, high)
+
+
+def _filled(processor: BaseImageProcessor, height: int, width: int) -> tuple[int, int] | None:
+    """(height, width) that the image fills of what the model sees, where the processor pads (Kimi); else None."""
+    if not hasattr(processor, "max_patches"):
+        return None
+    return navit_resize(height, width, processor.patch_size, processor.merge_size, processor.max_patches,
+                        processor.size["max_height"])[0]
 
 
 def _pixels(image: ImageLike) -> np.ndarray:
@@ -228,5 +264,6 @@ def _pixels(image: ImageLike) -> np.ndarray:
     if isinstance(image, Image.Image):
         return np.asarray(image.convert("RGB"))
     if not (isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3):
-        raise InputError(f"image: got {type(image).__name__}; expected a path, a PIL image, or a uint8 array (height, width, 3)")
+        raise InputError(f"image: got {type(image).__name__}; expected a path, a PIL image, or a uint8 array (height, "
+                         "width, 3)")
     return image

@@ -5,11 +5,14 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 from test_generate import sources  # noqa: F401  (a fixture)
 
 from experiments.cli import main
+from probes.families import family_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -38,7 +41,25 @@ def test_the_commands_of_a_page_work(page, sources, tmp_path, monkeypatch):  # n
         assert result.exit_code == 0, f"{line}\n{result.output}"
         if " import project-1.json" in line:               # the export shows other images than those at hand
             shutil.copy(sources / "slots.jsonl", "slots.jsonl")
-    assert todo or page.name in ("demo.md", "difficulty.md", "certificates.md")
+    assert todo or page.name in ("demo.md", "difficulty.md", "certificates.md", "attention.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["models.md", "attention.md"])
+def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for file, size in (("photo.jpg", (120, 160)), ("other.jpg", (90, 120))):
+        Image.fromarray(rng.integers(0, 255, (*size, 3), np.uint8)).save(file)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, name, "exec"), names)
+
+
+def test_the_table_of_families_is_the_one_in_the_code():
+    assert family_table() in (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 
 
 def test_links_between_pages_lead_somewhere():

@@ -93,6 +93,7 @@ def test_the_size_of_a_block_changes_nothing(rows_per_block, monkeypatch):
 @pytest.mark.parametrize("window", [1, 2, 13, 96, 97, 500])
 def test_a_sliding_window_hides_what_lies_before_it(n_rows, window):
     query, key, codes, scaling = example(n_rows=n_rows)
+    codes[0, 60:80] = 0             # rows in and after a hole may see no key at all
     real = codes != 0
     for name, mask, visible in [("none", None, visible_keys(n_rows, 97, None, window)),
                                 ("key padding", real, visible_keys(n_rows, 97, real, window))]:
@@ -181,6 +182,7 @@ def test_with_the_kernels_log_sum_exp_only_the_columns_are_read(n_rows, window, 
                                 sliding_window=window, rows_per_block=7)
     assert found.isfinite().all() and found.min() >= 0.0
     assert largest_difference(found * alive, expected) < 5e-6
+    assert (found[..., GENERATED] == 1.0).masked_fill(alive[..., 0], True).all(), "rows that see no key"
 
 
 def test_a_padding_key_with_a_huge_score_does_not_overflow_the_log_sum_exp_form():
@@ -230,7 +232,10 @@ def test_groups_of_one_row_serve_a_whole_batch():
     assert torch.equal(one, group_mass(query, key, codes[:1].expand(3, -1), N_GROUPS, scaling))
 
 
-def test_groups_of_another_length_are_refused():
+def test_groups_or_a_mask_of_another_length_are_refused():
     query, key, codes, scaling = example()
-    with pytest.raises(AssertionError, match="96"):
+    with pytest.raises(AssertionError, match="96 keys"):
         group_mass(query, key[:, :, :96], codes, N_GROUPS, scaling)
+    for mask in (codes[:, :96] != 0, visible_keys(5, 96), visible_keys(6, 97)):
+        with pytest.raises(AssertionError, match="mask"):
+            group_mass(query, key, codes, N_GROUPS, scaling, mask)

@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # name: dtype, batch rows, heads, key heads, rows, keys, head size, sliding window, splits
 CASES = {
-    "decode": ("float32", 1, 8, 2, 1, 300, 64, None, 3),
+    "decode": ("float32", 1, 8, 2, 1, 300, 64, None, 2),
     "decode, one head per key head": ("float32", 2, 2, 2, 1, 150, 64, None, 2),
     "decode, 24 heads on one key head": ("float32", 2, 24, 1, 1, 150, 64, None, 2),
-    "fewer keys than splits": ("float32", 2, 4, 2, 1, 40, 64, None, 8),
+    "fewer keys than splits": ("float32", 2, 2, 1, 1, 40, 64, None, 3),
     "one key": ("float32", 1, 4, 2, 1, 1, 64, None, 2),
     "keys fill the blocks": ("float32", 2, 2, 1, 1, 256, 64, None, 2),
-    "rows": ("float32", 2, 4, 2, 5, 150, 64, None, 3),
+    "rows": ("float32", 2, 4, 2, 5, 150, 64, None, 2),
     "rows in several blocks": ("float32", 2, 3, 1, 25, 130, 64, None, 2),
     "rows are all keys": ("float32", 2, 2, 1, 40, 40, 32, None, 3),
-    "window": ("float32", 2, 4, 2, 1, 200, 64, 70, 3),
+    "window": ("float32", 2, 2, 1, 1, 200, 64, 70, 3),
     "window over rows": ("float32", 2, 3, 1, 25, 200, 64, 70, 3),
     "window of one": ("float32", 2, 2, 1, 5, 90, 64, 1, 2),
     "window larger than the context": ("float32", 2, 2, 1, 5, 90, 64, 500, 2),
@@ -54,6 +54,7 @@ def inputs(case, device="cpu"):
     code_room[:, :n_keys] = torch.randint(1, N_GROUPS, (n_batch, n_keys), generator=generator, dtype=torch.uint8)
     if n_batch > 1:
         code_room[1, :n_keys // 3] = 0
+        room[1, :, :n_keys // 3] = 100.0        # what padding holds must not matter
     query, room = (tensor.to(device, DTYPES[dtype]) for tensor in (query, room))
     codes = code_room[:, :n_keys]
     visible = visible_keys(n_rows, n_keys, codes != 0, window)
@@ -78,12 +79,15 @@ def differences(case, device="cpu"):
     rest[:, stop:][rest[:, stop:] != 0] = GENERATED
     lse = lse_of(query, key, scaling, visible)
     slot = mass_triton.partial_slots((), query, key, N_GROUPS, n_splits)
-    mass_triton.write_partial_mass(query, key, rest, scaling, slot, sliding_window=window, lse=lse,
+    unread = key.clone()
+    unread[:, :, :start] = torch.nan
+    unread[:, :, stop:] = torch.nan
+    mass_triton.write_partial_mass(query, unread, rest, scaling, slot, sliding_window=window, lse=lse,
                                    columns=(start, stop))
     from_lse = mass_triton.merge_partials_from_lse(slot, GENERATED)
     lse_by_torch = group_mass_from_lse(query, key, lse, rest, N_GROUPS, scaling, (start, stop), GENERATED,
                                        sliding_window=window)
-    alive = visible.any(-1, keepdim=True)
+    alive = visible.any(-1, keepdim=True)          # without a visible key, all mass is in the rest group
     return {
         "float64": largest_difference(found, expected),
         "torch": largest_difference(found, by_torch),
@@ -100,23 +104,20 @@ def assert_close(found, name):
     assert all(value < bounds.get(form, 5e-6) for form, value in found.items()), (name, found)
 
 
-@pytest.fixture(scope="module")
-def interpreted():
-    """What `differences` gives for every case in Triton's interpreter."""
+@pytest.mark.slow
+def test_the_interpreted_kernel_equals_a_float64_softmax_in_every_case():
     pytest.importorskip("triton", reason="Triton is not installed")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, __file__], env=environment, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
-    return dict(json.loads(line) for line in run.stdout.splitlines())
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_interpreted_kernel_equals_a_float64_softmax(name, interpreted):
-    assert_close(interpreted[name], name)
+    found = dict(json.loads(line) for line in run.stdout.splitlines())
+    assert list(found) == list(CASES)
+    for name, one in found.items():
+        assert_close(one, name)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_compiled_kernel_equals_a_float64_softmax(name, dtype):
     if not torch.cuda.is_available():
@@ -126,7 +127,7 @@ def test_the_compiled_kernel_equals_a_float64_softmax(name, dtype):
 
 
 @pytest.mark.gpu
-def test_a_growing_context_compiles_the_kernel_no_more_than_twice():
+def test_a_growing_context_compiles_the_kernel_once():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     query, key, codes, scaling, _ = inputs(("bfloat16", 1, 8, 2, 1, 300, 64, None, 4), "cuda")
@@ -136,7 +137,7 @@ def test_a_growing_context_compiles_the_kernel_no_more_than_twice():
     for step in range(60):
         mass_triton.write_partial_mass(query, key[:, :, :240 + step].contiguous(), codes[:, :240 + step], scaling,
                                        buffer[step])
-    assert sum(len(cache[0]) for cache in kernel.device_caches.values()) - before <= 2
+    assert sum(len(cache[0]) for cache in kernel.device_caches.values()) - before <= 1
 
 
 def test_the_module_imports_without_triton():
