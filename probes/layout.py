@@ -69,8 +69,8 @@ class EncodedImage:
             if not covered.any():
                 raise InputError(
                     f"region {(box.left, box.top, box.right, box.bottom)}: covers no image token: in the "
-                    f"{self.size[1]}x{self.size[0]} image one token is {across:.0f}x{down:.0f} px and none has half of it "
-                    "inside; give a larger box, or raise max_pixels so that tokens cover less")
+                    f"{self.size[1]}x{self.size[0]} image one token is {across:.0f}x{down:.0f} px and none has half "
+                    "of it inside; give a larger box, or raise max_pixels so that tokens cover less")
             inside |= covered
         return tuple(np.flatnonzero(inside).tolist())
 

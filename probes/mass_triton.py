@@ -116,7 +116,7 @@ if triton is not None:
                 visible = visible & (column[None, :] > position[:, None] - window)
             scores = tl.where(visible, scores, float("-inf"))
             if HAS_LSE:
-                weights = tl.exp2(tl.minimum(scores - top[:, None], 0.0))
+                weights = tl.exp2(scores - top[:, None])
             else:
                 new_top = tl.maximum(top, tl.max(scores, axis=1))
                 weights = tl.exp2(scores - new_top[:, None])

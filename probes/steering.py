@@ -75,6 +75,8 @@ def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain:
         which = [] if columns is None else _steered_rows(columns, call.query.shape[2], wanted)
         if not any(map(any, which)):
             return output
+        if call.steered is not None:
+            raise InputError(f"steering: layer {call.layer} is steered by two blocks at once; close one of them")
         return _steered(call, output, columns, which)
 
     def _steered(call: AttentionCall, output: tuple, columns: Columns, which: list[list[bool]]) -> tuple:

@@ -39,6 +39,8 @@ def swap(vlm: LocalVLM, state: State, images: Sequence[EncodedImage], regime: st
     check_regime(vlm, regime)
     if len(state.rows) != 1:
         raise InputError(f"swap: a state of {len(state.rows)} rows; swap rows one at a time, then stack them")
+    if not state.rows[0].images:
+        raise InputError("swap: the sequence has no image; give a prompt with one")
     check_same_grids(state.rows[0].images, images)
     if regime == "none":
         return fork(state)

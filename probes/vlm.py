@@ -114,7 +114,7 @@ class LocalVLM:
         """Token ids of a piece of text, without anything added."""
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+    def text_of(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def encode_image(self, image: ImageLike, region: Box | Sequence[Box] | None = None) -> EncodedImage:
@@ -193,7 +193,7 @@ class LocalVLM:
             decoded = decode(self, prefill(self, batch), max_new_tokens, sampling,
                              None if seeds is None else seeds[first:first + size])
             elapsed_s = time.perf_counter() - began
-            found += [Generation(text=self.decode(out.ids), token_ids=out.ids, n_prompt_tokens=len(row),
+            found += [Generation(text=self.text_of(out.ids), token_ids=out.ids, n_prompt_tokens=len(row),
                                  n_image_tokens=row.n_image_tokens, finish=out.finish, elapsed_s=elapsed_s,
                                  image_sizes=tuple(image.seen for image in row.images), batch_size=len(batch))
                       for row, out in zip(batch, decoded)]
@@ -218,9 +218,8 @@ def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", at
     device_map: as in transformers ("auto" spreads over all GPUs).  attention: "auto", "sdpa", "flash_attention_2".
     min_pixels, max_pixels: image area; by default what the checkpoint's processor says.
     """
-    on_gpu = torch.cuda.is_available() and device_map != "cpu"
-    if device_map == "auto" and not on_gpu:
-        device_map = "cpu"
+    device_map = _checked_device(device_map)
+    on_gpu = device_map != "cpu" and torch.cuda.is_available()
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in ("auto", *kinds):
         raise InputError(f"dtype {dtype!r}: expected auto, {', '.join(kinds)}")
@@ -231,6 +230,19 @@ def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", at
         revision = getattr(model.config, "_commit_hash", None)
     return LocalVLM(name, revision, family, model, processor, _limits(processor, min_pixels, max_pixels), attention,
                     reason)
+
+
+def _checked_device(device_map: str | dict) -> str | dict:
+    """A device map that can be followed here; "auto" without a GPU is the CPU."""
+    n_gpus = torch.cuda.device_count()
+    if device_map == "auto":
+        return "auto" if n_gpus else "cpu"
+    if isinstance(device_map, str):
+        kind, _, index = device_map.partition(":")
+        if not (device_map == "cpu" or kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < n_gpus):
+            raise InputError(f"device_map {device_map!r}: expected auto, cpu, cuda or cuda:N; this machine has "
+                             f"{n_gpus} CUDA device(s) that torch can use")
+    return device_map
 
 
 def _limits(processor: ProcessorMixin, min_pixels: int | None, max_pixels: int | None) -> PixelLimits | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -21,6 +22,7 @@ from probes.families import FAMILIES, family_of
 from probes.layout import GENERATED, PADDING, Prompt
 from probes.tiny import tiny_model
 from probes.vlm import LocalVLM, load_vlm
+from rekey.errors import InputError
 
 ALL = tuple(FAMILIES)
 QWEN = tuple(name for name in ALL if name.startswith("qwen"))
@@ -49,6 +51,14 @@ def image(seed: int, height: int = 120, width: int = 160) -> np.ndarray:
     return tiles.repeat(10, 0).repeat(10, 1)[:height, :width]
 
 
+@contextmanager
+def refused(pattern: str) -> Iterator[None]:
+    """The block is refused with one line, in which the regular expression is found."""
+    with pytest.raises(InputError, match=pattern) as error:
+        yield
+    assert "\n" not in str(error.value)
+
+
 def n_attention_layers(vlm: LocalVLM) -> int:
     return 1 if vlm.family.hybrid else N_LAYERS
 
@@ -74,6 +84,38 @@ def plain_generate(vlm: LocalVLM, inputs: dict, n: int, **options):
     forget(vlm)
     return vlm.model.generate(**inputs, max_new_tokens=n, suppress_tokens=vlm.never_generated.tolist(),
                               return_dict_in_generate=True, **options)
+
+
+def continued(inputs: dict, ids: Sequence[int]) -> dict:
+    """Inputs of one row with text token ids after it."""
+    new = torch.tensor([list(ids)], dtype=inputs["input_ids"].dtype)
+    longer = dict(inputs, input_ids=torch.cat([inputs["input_ids"], new], 1))
+    for name in ("attention_mask", "mm_token_type_ids", "moe_mm_token_type_ids"):
+        if name in inputs:
+            of_text = torch.full_like(new, int(name == "attention_mask")).to(inputs[name].dtype)
+            longer[name] = torch.cat([inputs[name], of_text], 1)
+    return longer
+
+
+def first_tokens(inputs: dict, n: int) -> dict:
+    """Inputs of one row, cut to its first `n` tokens."""
+    per_token = inputs["input_ids"].shape
+    return {name: value[:, :n] if value.shape == per_token else value for name, value in inputs.items()}
+
+
+@torch.no_grad()
+def plain_logits(vlm: LocalVLM, inputs: dict) -> torch.Tensor:
+    """(B, T, V) logits of one plain forward pass, without a cache and with positions of the model's own making."""
+    forget(vlm)
+    return vlm.model(**inputs, use_cache=False).logits.float()
+
+
+def poison(vlm: LocalVLM) -> None:
+    """Leave on the model object what another prompt with another image would leave there, and worse."""
+    vlm.generate([vlm.prompt(image(77, 64, 200), "other")], 1)
+    plain_generate(vlm, processor_inputs(vlm, [([image(78, 200, 64)], "another")]), 1)
+    if hasattr(vlm.model.model, "rope_deltas"):
+        vlm.model.model.rope_deltas = torch.full((1, 1), -99)
 
 
 @contextmanager
