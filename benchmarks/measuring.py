@@ -20,6 +20,8 @@ from pathlib import Path
 
 import torch
 
+M_MMAP_THRESHOLD = -3        # of malloc.h
+
 
 def on_gpu() -> bool:
     return torch.cuda.is_initialized()
@@ -117,6 +119,8 @@ def in_a_fork(work: Callable[[], Memory], n_threads: int) -> Memory:
 
     def run() -> None:
         torch.set_num_threads(n_threads)
+        # Tensors come from the system one by one: the peak is then what they need, not how the heap is cut up.
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
         results.put(work())
 
     process = context.Process(target=run)

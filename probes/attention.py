@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from probes.infer import InferredColumns
+from probes.infer import known_columns
 from probes.interpose import COLUMNS, interposed, text_attention_modules
 from probes.layout import Prompt
 from probes.prefix import prefill
@@ -43,29 +43,22 @@ def recording_image_attention(model: LocalVLM | PreTrainedModel, layers: Iterabl
     per_head: False keeps only the mean over heads, 1/H of the memory.
     Of a prompt only the last token is recorded; of what comes after it, every token.
     """
-    network = model.model if hasattr(model, "family") else model
+    network = network_of(model)
     modules = text_attention_modules(network)
     n_layers = network.config.get_text_config().num_hidden_layers
     chosen = chosen_layers(layers, modules, n_layers)
     trace = Trace(chosen, n_layers, per_head)
-    inferred = InferredColumns(network.config)
+    with known_columns(network):
+        opening = network.register_forward_pre_hook(lambda *_: trace.open_step(COLUMNS.get()))
+        try:
+            with interposed([modules[layer] for layer in chosen], trace.record, first=True):
+                yield trace
+        finally:
+            opening.remove()
 
-    def before(_, args: tuple, kwargs: dict) -> None:
-        if COLUMNS.get() is None:
-            inferred.enter(args, kwargs)
-        trace.open_step(COLUMNS.get())
 
-    def after(*_) -> None:
-        inferred.leave()
-
-    hooks = [network.register_forward_pre_hook(before, with_kwargs=True),
-             network.register_forward_hook(after, always_call=True)]
-    try:
-        with interposed([modules[layer] for layer in chosen], trace.record, first=True):
-            yield trace
-    finally:
-        for hook in hooks:
-            hook.remove()
+def network_of(model: LocalVLM | PreTrainedModel) -> PreTrainedModel:
+    return model.model if hasattr(model, "family") else model
 
 
 def chosen_layers(layers: Iterable[int] | None, modules: dict[int, torch.nn.Module], n_layers: int) -> list[int]:

@@ -125,6 +125,7 @@ def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling 
     stops = torch.tensor(sorted(stop_ids), device=vlm.device)
     state = with_logits(vlm, state)
     batch = _start(vlm, state, max_new_tokens, sampling, seeds)
+    lineage = [row.lineage for row in batch.columns.rows]
     processors, logits, n_old = sampling.processors(), state.logits, state.n_columns
     check_every = 1 if vlm.device.type == "cpu" else CHECK_EVERY_ON_GPU
     said: dict[int, torch.Tensor] = {}
@@ -150,6 +151,8 @@ def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling 
         ids = said[row].tolist()
         end = next((i + 1 for i, token in enumerate(ids) if token in stop_ids), None)
         results.append(Decoded(tuple(ids[:end]), "length" if end is None else "stop"))
+        # Its row may have been read on with the batch; the last token it said was not to be read.
+        lineage[row].end = len(state.rows[row]) + len(results[-1].ids) - 1
     return results
 
 
@@ -191,4 +194,4 @@ def _feed(vlm: LocalVLM, batch: _Batch, token: torch.Tensor, n_old: int, step: i
     columns = batch.columns
     columns.n, columns.lengths = n, [length + 1 for length in columns.lengths]
     mask = None if batch.mask is None else batch.mask[:, :n]
-    return run(vlm, batch.cache, token[:, None], batch.axes + step, mask, columns, [])
+    return run(vlm, batch.cache, token[:, None], batch.axes + step, mask, columns)

@@ -7,16 +7,41 @@ what comes later is generated.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import Token
 
 import torch
+from torch import nn
 from torch.nn.functional import pad
 
 from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
 from probes.layout import IMAGE, PADDING, QUESTION, SINK
+from probes.mass import LOWEST_VISIBLE_BIAS
 from rekey.errors import InputError
 
 ROOM = 1024
+
+
+@contextmanager
+def known_columns(network: nn.Module) -> Iterator[None]:
+    """While open, every forward pass of `network` has its columns set: by a State, or else inferred here."""
+    inferred = InferredColumns(network.config)
+
+    def before(_, args: tuple, kwargs: dict) -> None:
+        if COLUMNS.get() is None:
+            inferred.enter(args, kwargs)
+
+    def after(*_) -> None:
+        inferred.leave()
+
+    hooks = [network.register_forward_pre_hook(before, with_kwargs=True),
+             network.register_forward_hook(after, always_call=True)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class InferredColumns:
@@ -45,7 +70,7 @@ class InferredColumns:
             raise InputError(f"attention: the cache holds {n_past} tokens that were not read in this block; open the "
                              "block before the prompt is read, or continue from a State (probes.prefix), which knows "
                              "its tokens")
-        self.columns.plain_mask = mask is None or mask.dim() == 2
+        self.columns.plain_mask = mask is None or not isinstance(mask, dict) and mask.dim() == 2
         self.cache = cache
         self.token = COLUMNS.set(self.columns)
 
@@ -59,9 +84,8 @@ class InferredColumns:
             COLUMNS.reset(self.token)
             self.token = None
 
-    def _first(self, ids: torch.Tensor, mask: torch.Tensor | None) -> Columns:
-        plain = mask is None or mask.dim() != 2
-        real = torch.ones_like(ids, dtype=torch.bool) if plain else mask[:, -ids.shape[1]:].bool()
+    def _first(self, ids: torch.Tensor, mask: torch.Tensor | dict | None) -> Columns:
+        real = _real_tokens(ids, mask)
         of_image = (ids == self.image_token_id) & real
         number = (of_image & ~pad(of_image, (1, 0))[:, :-1]).cumsum(1) - 1
         codes = torch.where(of_image, IMAGE + 2 * number, torch.where(real, QUESTION, PADDING))
@@ -80,3 +104,18 @@ class InferredColumns:
         columns.n += n_new
         columns.lengths = [length + n_new for length in columns.lengths]
         columns.n_new, columns.n_recorded = [n_new] * len(columns.rows), n_new
+
+
+def _real_tokens(ids: torch.Tensor, mask: torch.Tensor | dict | None) -> torch.Tensor:
+    """(B, T) bool, False at padding, from a mask of a first pass in any form that transformers uses.
+
+    With a static cache `generate` makes the 4D masks itself, for some models one for each kind of layer.
+    """
+    if isinstance(mask, dict):
+        mask = mask.get("full_attention", next(iter(mask.values())))
+    if mask is None:
+        return torch.ones_like(ids, dtype=torch.bool)
+    if mask.dim() == 2:
+        return mask[:, -ids.shape[1]:].bool()
+    seen = mask if mask.dtype == torch.bool else mask > LOWEST_VISIBLE_BIAS
+    return seen[:, 0, :, :ids.shape[1]].any(1).expand(len(ids), -1)

@@ -11,6 +11,7 @@ that no probe asked for pass straight through, in this model and in any other.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,10 +29,13 @@ from rekey.errors import InputError
 
 
 class Lineage:
-    """Which recorded rows belong to one sequence: its own, and its parent's before token `cut`."""
+    """Which recorded rows belong to one sequence: its own before token `end`, and its parent's before token `cut`.
+
+    `end` is set where a sequence stopped before the batch that it was read with.
+    """
 
     def __init__(self, parent: Lineage | None = None, cut: int = 0):
-        self.parent, self.cut = parent, cut
+        self.parent, self.cut, self.end = parent, cut, math.inf
 
 
 @dataclass(frozen=True)

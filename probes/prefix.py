@@ -65,6 +65,7 @@ def prefill(vlm: LocalVLM, prompts: Sequence[Prompt], chunk_tokens: int | None =
     chunk_tokens: read the text after the last image in pieces of this many tokens, for prompts whose
     activations would not fit at once.
     """
+    check_said(vlm, prompts)
     width = max(map(len, prompts))
     starts = [width - len(prompt) for prompt in prompts]
     codes = np.full((len(prompts), width), PADDING, np.uint8)
@@ -100,41 +101,49 @@ def extend(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]], group: int
     group: what the tokens are (`probes.layout`), one for all or one per row.  Text that a model is made to have
     said counts as GENERATED.
     """
-    _check_ids(vlm, state, ids)
-    width = max(map(len, ids))
-    kinds = [group] * len(ids) if isinstance(group, int) else list(group)
-    fresh = np.full((len(ids), width), vlm.pad_token_id, np.int64)
-    codes = np.full((len(ids), width), PADDING, np.uint8)
-    offsets = np.zeros((len(ids), width), np.int64)
-    for row, tokens in enumerate(ids):
-        start = width - len(tokens)
-        fresh[row, start:], codes[row, start:], offsets[row, start:] = tokens, kinds[row], np.arange(len(tokens))
-    fresh, codes, offsets = (torch.from_numpy(a).to(vlm.device) for a in (fresh, codes, offsets))
-    axes = (state.following[:, None] + offsets).expand(vlm.n_axes, -1, -1)
-    n_new = [len(tokens) for tokens in ids]
-    longer = replace(
-        state, rows=tuple(row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)),
-        cache=fork_cache(state.cache), mask=torch.cat([state.mask, codes != PADDING], 1),
-        codes=torch.cat([state.codes, codes], 1), following=state.following + torch.tensor(n_new, device=vlm.device),
-        lineage=tuple(Lineage(line, len(row)) for line, row in zip(state.lineage, state.rows)),
-        padded=state.padded or min(n_new) < width)
-    logits = _feed(vlm, longer, fresh, axes, longer.n_columns, [], lengths=[len(row) for row in longer.rows],
-                   n_new=n_new, n_recorded=width)
-    return replace(longer, logits=logits)
-
-
-def _check_ids(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]]) -> None:
     n_new = [len(tokens) for tokens in ids]
     if len(ids) != len(state.rows) or not all(n_new):
-        raise InputError(f"extend: got {n_new} token ids for a state of {len(state.rows)} row(s); expected one list "
-                         "of at least one id per row")
+        raise InputError(f"extend: got {n_new} token ids for a state of {len(state.rows)} row(s); expected one list of "
+                         "at least one id per row")
     if min(n_new) < max(n_new) and not state.is_croppable:
         raise InputError(f"extend: got {n_new} token ids; expected equal numbers, since {vlm.family.title} keeps a "
                          "state that padding would change; extend rows one at a time")
-    stray = {token for tokens in ids for token in tokens}.intersection(vlm.vision_token_ids)
-    if stray:
-        raise InputError(f"extend: the ids hold the vision token(s) {sorted(stray)}; expected text; images enter "
-                         "with the prompt")
+    kinds = [group] * len(ids) if isinstance(group, int) else group
+    longer = [row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)]
+    check_said(vlm, longer)
+    return _read_on(vlm, state, longer)
+
+
+def check_said(vlm: LocalVLM, rows: Sequence[Prompt]) -> None:
+    """What was said is text: an image token in it would be taken for an image."""
+    for row in rows:
+        said = row.ids[row.n_prompt:]
+        stray = sorted(set(said).intersection(vlm.vision_token_ids))
+        if stray:
+            raise InputError(f"token ids: the text after the prompt holds the vision token(s) {stray}; expected text; "
+                             "images enter with the prompt")
+
+
+def _read_on(vlm: LocalVLM, state: State, longer: Sequence[Prompt]) -> State:
+    """Feed what `longer`, one per row of the state, hold beyond it: text of whatever group."""
+    n_new = [len(row) - len(old) for row, old in zip(longer, state.rows)]
+    width = max(n_new)
+    ids = np.full((len(longer), width), vlm.pad_token_id, np.int64)
+    codes = np.full((len(longer), width), PADDING, np.uint8)
+    offsets = np.zeros((len(longer), width), np.int64)
+    for number, (row, n) in enumerate(zip(longer, n_new)):
+        ids[number, width - n:], offsets[number, width - n:] = row.ids[-n:], np.arange(n)
+        codes[number, width - n:] = np.frombuffer(row.codes[-n:], np.uint8)
+    ids, codes, offsets = (torch.from_numpy(a).to(vlm.device) for a in (ids, codes, offsets))
+    axes = (state.following[:, None] + offsets).expand(vlm.n_axes, -1, -1)
+    state = replace(
+        state, rows=tuple(longer), cache=fork_cache(state.cache), mask=torch.cat([state.mask, codes != PADDING], 1),
+        codes=torch.cat([state.codes, codes], 1), following=state.following + torch.tensor(n_new, device=vlm.device),
+        lineage=tuple(Lineage(line, len(row)) for line, row in zip(state.lineage, state.rows)),
+        padded=state.padded or min(n_new) < width)
+    logits = _feed(vlm, state, ids, axes, state.n_columns, [], lengths=[len(row) for row in longer], n_new=n_new,
+                   n_recorded=width)
+    return replace(state, logits=logits)
 
 
 def _feed(vlm: LocalVLM, state: State, ids: torch.Tensor, axes: torch.Tensor, stop: int, images: list,
@@ -146,7 +155,16 @@ def _feed(vlm: LocalVLM, state: State, ids: torch.Tensor, axes: torch.Tensor, st
     """
     columns = Columns(codes=state.codes, n=stop, n_codes=n_codes(state.rows), lengths=lengths, n_new=n_new,
                       n_recorded=max(0, min(n_recorded, ids.shape[1])), rows=watched(state.rows, state.lineage))
-    return run(vlm, state.cache, ids, axes, state.mask[:, :stop] if state.padded else None, columns, images)
+    mask = state.mask[:, :stop] if state.padded else None
+    inputs = {}
+    if images:
+        inputs["pixel_values"] = torch.cat([image.pixels for image in images]).to(vlm.device, vlm.dtype)
+        inputs["image_grid_thw"] = torch.tensor([image.grid for image in images], device=vlm.device)
+    if "moe_mm_token_type_ids" in vlm.family.extra_inputs:
+        # ERNIE routes image tokens, and those around them, to experts of their own.
+        of_image = torch.isin(ids, torch.tensor(vlm.vision_token_ids, device=ids.device))
+        inputs["moe_mm_token_type_ids"] = of_image.int()
+    return run(vlm, state.cache, ids, axes, mask, columns, **inputs)
 
 
 def watched(rows: Sequence[Prompt], lineage: Sequence[Lineage]) -> tuple[WatchedRow, ...]:
@@ -160,20 +178,16 @@ def n_codes(rows: Sequence[Prompt]) -> int:
 
 @torch.no_grad()
 def run(vlm: LocalVLM, cache: DynamicCache, ids: torch.Tensor, axes: torch.Tensor, mask: torch.Tensor | None,
-        columns: Columns, images: list) -> torch.Tensor:
-    """One forward pass with explicit positions; returns the last column's logits in float32."""
-    inputs = {"input_ids": ids, "attention_mask": None if mask is None else mask.long(),
-              "position_ids": axes[0] if vlm.n_axes == 1 else axes}
-    if images:
-        inputs["pixel_values"] = torch.cat([image.pixels for image in images]).to(vlm.device, vlm.dtype)
-        inputs["image_grid_thw"] = torch.tensor([image.grid for image in images], device=vlm.device)
-    if "moe_mm_token_type_ids" in vlm.family.extra_inputs and ids.shape[1] > 1:
-        # ERNIE routes image tokens, and those around them, to experts of their own.
-        of_image = torch.isin(ids, torch.tensor(vlm.vision_token_ids, device=ids.device))
-        inputs["moe_mm_token_type_ids"] = of_image.int()
+        columns: Columns, **inputs: torch.Tensor) -> torch.Tensor:
+    """One forward pass with explicit positions; returns the last column's logits in float32.
+
+    inputs: what goes with images; text that is generated needs none.
+    """
     token = COLUMNS.set(columns)
     try:
-        output = vlm.model(**inputs, cache=cache, use_cache=True, logits_to_keep=1)
+        output = vlm.model(input_ids=ids, attention_mask=None if mask is None else mask.long(),
+                           position_ids=axes[0] if vlm.n_axes == 1 else axes, cache=cache, use_cache=True,
+                           logits_to_keep=1, **inputs)
     finally:
         COLUMNS.reset(token)
     return output.logits[:, -1].float()
@@ -214,8 +228,7 @@ def prefixes(vlm: LocalVLM, prompt: Prompt, cuts: Sequence[int]) -> list[State]:
     else:
         state = None
         for n_tokens, part in parts.items():
-            state = prefill(vlm, [part]) if state is None else \
-                extend(vlm, state, [part.ids[len(state.rows[0]):]])
+            state = prefill(vlm, [part]) if state is None else _read_on(vlm, state, [part])
             states[n_tokens] = state
     return [states[n_tokens] for n_tokens in cuts]
 
@@ -225,7 +238,7 @@ def with_logits(vlm: LocalVLM, state: State) -> State:
     if state.logits is not None:
         return state
     shorter = _cut(state, tuple(row.cut(len(row) - 1) for row in state.rows), 1)
-    return extend(vlm, shorter, [row.ids[-1:] for row in state.rows], [row.codes[-1] for row in state.rows])
+    return _read_on(vlm, shorter, state.rows)
 
 
 def stack(states: Sequence[State]) -> State:

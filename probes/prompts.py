@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from probes.layout import QUESTION, SINK, TEMPLATE, EncodedImage, Prompt
 from rekey.errors import InputError
 
+PLACEHOLDER = "what-is-asked"      # as good as any text that no template holds
+
 if TYPE_CHECKING:
     from transformers import ProcessorMixin
 
@@ -29,11 +31,18 @@ def build_prompt(processor: ProcessorMixin, image_token_id: int, images: Sequenc
     check_text(processor, question, "question")
     if system is not None:
         check_text(processor, system, "system text")
-    content = [*({"type": "image"} for _ in images), {"type": "text", "text": question}]
-    messages = [*([{"role": "system", "content": [{"type": "text", "text": system}]}] if system else []),
-                {"role": "user", "content": content}]
-    text = render(processor, messages, thinking=thinking)
-    return tokenized(processor, image_token_id, images, text, question)
+    def rendered(text: str) -> str:
+        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
+        system_turn = [{"role": "system", "content": [{"type": "text", "text": system}]}] if system else []
+        return render(processor, [*system_turn, {"role": "user", "content": content}], thinking=thinking)
+
+    text = rendered(question)
+    # Where the template puts the question: looking for its words would find "assistant" in the wrong place.
+    before, _, after = rendered(PLACEHOLDER).partition(PLACEHOLDER)
+    if not (text.startswith(before) and text.endswith(after) and len(before) + len(after) < len(text)):
+        raise InputError("prompt: the chat template does not keep the question in one piece; use the template that the "
+                         "checkpoint ships")
+    return tokenized(processor, image_token_id, images, text, len(before), len(text) - len(after))
 
 
 def render(processor: ProcessorMixin, messages: list[dict], add_generation_prompt: bool = True,
@@ -48,12 +57,10 @@ def render(processor: ProcessorMixin, messages: list[dict], add_generation_promp
                                          **options)
 
 
-def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[EncodedImage], text: str,
-              question: str) -> Prompt:
-    """Ids of a rendered text, its image placeholders widened, the question's own tokens marked."""
+def tokenized(processor: ProcessorMixin, image_token_id: int, images: Sequence[EncodedImage], text: str, start: int,
+              stop: int) -> Prompt:
+    """Ids of a rendered text, its image placeholders widened; the question is text[start:stop]."""
     encoded = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    start = text.rfind(question.strip())
-    stop = start + len(question.strip()) if start >= 0 else -1
     ids: list[int] = []
     codes = bytearray()
     waiting = list(enumerate(images))

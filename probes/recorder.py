@@ -7,6 +7,7 @@ joins the steps of each sequence, including those it shares with others it was f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -141,9 +142,9 @@ class Trace:
     def _sequence(self, row: WatchedRow) -> ImageAttention:
         """A sequence's own query rows and, before its cuts, those of the sequences it was forked from."""
         cuts: dict[Lineage, float] = {}
-        lineage, cut = row.lineage, float("inf")
+        lineage, cut = row.lineage, math.inf
         while lineage is not None:
-            cuts[lineage] = cut
+            cuts[lineage] = min(cut, lineage.end)
             lineage, cut = lineage.parent, min(cut, lineage.cut)
         found = []
         for part in self._parts:

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from probes.attention import chosen_layers
+from probes.attention import chosen_layers, network_of
+from probes.infer import known_columns
 from probes.interpose import COLUMNS, AttentionCall, Columns, interposed, text_attention_modules
 from probes.layout import IMAGE
 from rekey.errors import InputError
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from probes.vlm import LocalVLM
 
 ROWS_PER_BLOCK = 64
@@ -48,11 +51,12 @@ class _SteeredRows:
 
 
 @contextmanager
-def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain: float | None = None,
-                             layers: Iterable[int] | None = None, heads: Iterable[int] | None = None,
+def steering_image_attention(model: LocalVLM | PreTrainedModel, log_bias: float | None = None,
+                             gain: float | None = None, layers: Iterable[int] | None = None,
+                             heads: Iterable[int] | None = None,
                              steps: Container[int] | Callable[[int], bool] | None = None,
                              region: bool = False) -> Iterator[None]:
-    """Steer the attention of `vlm` on image tokens while the block is open.
+    """Steer the attention of `model` on image tokens while the block is open.
 
     log_bias or gain: exactly one of them.  layers, heads: indices from 0; all by default.
     steps: step t reads the t-th token of the answer and chooses the next; step 0 reads the last prompt token.
@@ -60,8 +64,9 @@ def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain:
     """
     if (log_bias is None) == (gain is None):
         raise InputError(f"steering: log_bias is {log_bias} and gain is {gain}; give exactly one of them")
-    modules = text_attention_modules(vlm.model)
-    config = vlm.model.config.get_text_config()
+    network = network_of(model)
+    modules = text_attention_modules(network)
+    config = network.config.get_text_config()
     chosen = chosen_layers(layers, modules, config.num_hidden_layers)
     head_mask = torch.zeros(config.num_attention_heads, dtype=torch.bool)
     for head in range(config.num_attention_heads) if heads is None else heads:
@@ -103,7 +108,7 @@ def steering_image_attention(vlm: LocalVLM, log_bias: float | None = None, gain:
         call.steered = _SteeredRows(flags, torch.cat(weights, 2))
         return (mixed, *output[1:])
 
-    with interposed([modules[layer] for layer in chosen], steer):
+    with known_columns(network), interposed([modules[layer] for layer in chosen], steer):
         yield
 
 

@@ -31,7 +31,7 @@ MERGE = 2
 GAIN = 1.5
 # Linear attention normalizes its queries and keys to unit length, which magnifies rounding where they are small:
 # at GAIN, two orders of summation differ by 1e-3 after four layers, at this by 1e-6.
-HYBRID_GAIN = 0.7
+HYBRID_GAIN = 0.8
 # Qwen3 normalizes queries and keys, which undoes GAIN in the scores; their norm weights are raised instead.
 QK_NORM_SHIFT = 0.7
 

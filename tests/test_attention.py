@@ -148,8 +148,7 @@ def test_finished_text_rescored_gives_what_decoding_it_recorded(family, which):
             again = rescore(vlm, prompt, out.token_ids, chunk_tokens=chunk_tokens)
             assert again.query_index.tolist() == trace.query_index.tolist()
             for group in ("scores", "images", "region", "sink", "template", "question", "generated"):
-                # Linear attention reads a prompt in chunks and a token by recurrence: features differ by rounding.
-                assert_close(getattr(again, group), getattr(trace, group), 3e-5 if vlm.family.hybrid else 1e-5)
+                assert_close(getattr(again, group), getattr(trace, group))
 
 
 @pytest.mark.parametrize("family", ALL)

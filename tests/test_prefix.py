@@ -250,7 +250,8 @@ def test_a_vision_token_in_injected_text_is_refused(family):
         with pytest.raises(InputError) as error:
             extend(vlm, state, [[5, token, 6]])
         assert str(error.value) == (
-            f"extend: the ids hold the vision token(s) [{token}]; expected text; images enter with the prompt")
+            f"token ids: the text after the prompt holds the vision token(s) [{token}]; expected text; images enter "
+            "with the prompt")
 
 
 def test_a_prefill_refuses_a_vision_token_that_was_said():

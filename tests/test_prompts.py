@@ -136,9 +136,9 @@ def test_a_template_that_places_too_few_or_too_many_images_is_refused():
     place, one = "<|image_pad|>", vlm.encode_image(image(0))
     token = vlm.model.config.image_token_id
     with refused(r"^prompt: the chat template left 1 of 1 image\(s\) out;"):
-        tokenized(vlm.processor, token, [one], "Where?", "Where?")
+        tokenized(vlm.processor, token, [one], "Where?", 0, 6)
     with refused(r"^prompt: the chat template makes more than 1 image places;"):
-        tokenized(vlm.processor, token, [one], f"{place}{place}Where?", "Where?")
+        tokenized(vlm.processor, token, [one], f"{place}{place}Where?", 0, 6)
 
 
 def test_a_question_is_never_tokenized_apart_from_the_template():
