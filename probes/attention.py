@@ -55,6 +55,7 @@ def recording_image_attention(model: LocalVLM | PreTrainedModel, layers: Iterabl
                 yield trace
         finally:
             opening.remove()
+            trace.sum_waiting()
 
 
 def network_of(model: LocalVLM | PreTrainedModel) -> PreTrainedModel:

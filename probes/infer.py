@@ -14,6 +14,7 @@ from contextvars import Token
 import torch
 from torch import nn
 from torch.nn.functional import pad
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
 from probes.layout import IMAGE, PADDING, QUESTION, SINK
@@ -71,6 +72,9 @@ class InferredColumns:
                              "block before the prompt is read, or continue from a State (probes.prefix), which knows "
                              "its tokens")
         self.columns.plain_mask = mask is None or not isinstance(mask, dict) and mask.dim() == 2
+        # Static caches have room behind, quantized ones change old keys.
+        self.columns.grows = cache is not None and all(
+            type(layer) is DynamicLayer or isinstance(layer, LinearAttentionLayer) for layer in cache.layers)
         self.cache = cache
         self.token = COLUMNS.set(self.columns)
 

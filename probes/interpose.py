@@ -58,6 +58,7 @@ class Columns:
     lengths, n_new: per row, real tokens after this forward and those among them that are fed now.
     n_recorded: how many final query rows are worth recording.  room: columns that will still be fed.
     plain_mask: what a query sees follows from the codes alone: no padding, nothing later, nothing outside a window.
+    grows: keys of attention layers are kept as they are and new ones are appended.
     """
 
     codes: torch.Tensor
@@ -69,6 +70,7 @@ class Columns:
     rows: tuple[WatchedRow, ...]
     room: int = 0
     plain_mask: bool = True
+    grows: bool = True
     kept: dict[torch.device, KeyGroups] = field(default_factory=dict)
 
     def groups(self, device: torch.device) -> KeyGroups:
@@ -108,7 +110,7 @@ class AttentionCall:
 
     @property
     def sliding_window(self) -> int | None:
-        return getattr(self.module, "sliding_window", None)
+        return vars(self.module).get("sliding_window")       # a module takes its time to say that it lacks one
 
     def logits(self, n_rows: int, rows: slice) -> torch.Tensor:
         """(B, H, R, T) float32 scaled products, unmasked, of `rows` among the last `n_rows` query rows."""

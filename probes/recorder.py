@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from probes import mass_triton
 from probes.interpose import COLUMNS, AttentionCall, Columns, Lineage, WatchedRow
-from probes.layout import GENERATED, IMAGE, QUESTION, SINK, TEMPLATE
+from probes.layout import GENERATED, IMAGE, PADDING, QUESTION, SINK, TEMPLATE
 from probes.mass import group_mass
 from probes.trace import ImageAttention
 from rekey.errors import InputError
 
 FLUSH_BYTES = 256 * 2**20        # recorded masses move to the CPU in pieces of about this size
+ROWS_TOGETHER = 32               # decoding steps whose masses are summed at once, which reads the keys once for all
 
 
 @dataclass(eq=False)
@@ -76,6 +77,36 @@ class _Part:
         return index, fed & (index >= self.steps[0].rows[number].n_prompt - 1)
 
 
+@dataclass(eq=False)
+class _Waiting:
+    """Consecutive decoding steps of one layer whose masses are still to be summed.
+
+    A growing cache holds the keys of all earlier steps too, so those of the last one (`call`) serve all: reading
+    them once takes a quarter of the time of doing so at each step.  No memory is held for it that the cache
+    does not hold: at the next step both let go of these keys.
+    """
+
+    columns: Columns
+    call: AttentionCall
+    steps: list[_Step] = field(default_factory=list)
+    queries: list[torch.Tensor] = field(default_factory=list)
+
+    def takes(self, call: AttentionCall, columns: Columns) -> bool:
+        return columns is self.columns and call.key.shape[2] == self.call.key.shape[2] + 1
+
+    def add(self, call: AttentionCall, step: _Step) -> None:
+        self.call = call
+        self.steps.append(step)
+        self.queries.append(call.query)
+
+    def masses(self) -> torch.Tensor:
+        """(..., rows, codes), as `_Step.masses`, of all steps that wait."""
+        query, n_keys, mask = torch.cat(self.queries, 2), self.call.key.shape[2], self.call.mask
+        if mask is not None:                     # the last step's; what all steps see follows from the padding
+            mask = self.columns.groups(query.device).codes(n_keys) != PADDING
+        return _mass(replace(self.call, query=query, mask=mask), self.columns, (n_keys, 0))
+
+
 class Trace:
     """What a recording block has seen; read it in the block or after it."""
 
@@ -83,7 +114,8 @@ class Trace:
         self.layers, self.n_layers, self.per_head = tuple(layers), n_layers, per_head
         self._steps: list[_Step] = []
         self._parts: list[_Part] = []
-        self._waiting_bytes = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._n_bytes = 0
 
     @property
     def scores(self) -> np.ndarray:
@@ -109,8 +141,10 @@ class Trace:
 
     def open_step(self, columns: Columns) -> None:
         """A forward pass begins."""
-        if self._waiting_bytes > FLUSH_BYTES:
+        if self._n_bytes > FLUSH_BYTES:
             self._flush()
+        if any(waiting.columns is not columns for waiting in self._waiting.values()):
+            self.sum_waiting()                   # other sequences, or fewer: their cache is not ours to hold
         self._steps.append(_Step(columns.rows, list(columns.lengths), list(columns.n_new), columns.n_recorded))
 
     def record(self, call: AttentionCall, proceed: Callable[[], tuple]) -> tuple:
@@ -119,17 +153,47 @@ class Trace:
         if columns is None or columns.n_recorded == 0:
             return output
         step = self._steps[-1]
+        if call.steered is None and _may_wait(call, columns):
+            self._let_wait(call, columns, step)
+            return output
+        keys = columns.keys(call.key.shape[2])
+        recorded = replace(call, query=call.query[:, :, -columns.n_recorded:])
         if call.steered is None:
-            step.masses[call.layer] = _mass(call, columns)
+            step.masses[call.layer] = _mass(recorded, columns, keys)
         else:
-            plain = _torch_mass(call, columns)
+            plain = _torch_mass(recorded, columns, keys)
             step.unsteered[call.layer] = plain
-            step.masses[call.layer] = call.steered.masses(plain, _membership(call, columns))
-        self._waiting_bytes += step.masses[call.layer].nbytes
+            groups = columns.groups(call.key.device).membership(*keys)
+            step.masses[call.layer] = call.steered.masses(plain, groups)
+        self._n_bytes += step.masses[call.layer].nbytes
         return output
+
+    def _let_wait(self, call: AttentionCall, columns: Columns, step: _Step) -> None:
+        waiting = self._waiting.get(call.layer)
+        if waiting is None or not waiting.takes(call, columns):
+            self._sum(call.layer)
+            waiting = self._waiting[call.layer] = _Waiting(columns, call)
+        waiting.add(call, step)
+        if len(waiting.steps) == ROWS_TOGETHER:
+            self._sum(call.layer)
+
+    def _sum(self, layer: int) -> None:
+        """Sum the masses of the steps that wait in a layer."""
+        waiting = self._waiting.pop(layer, None)
+        if waiting is not None:
+            masses = waiting.masses()
+            self._n_bytes += masses.nbytes
+            for step, mass in zip(waiting.steps, masses.split(1, -2)):
+                step.masses[layer] = mass
+
+    def sum_waiting(self) -> None:
+        """Sum what waits in any layer, and let go of the caches."""
+        for layer in list(self._waiting):
+            self._sum(layer)
 
     def _flush(self) -> None:
         """Join runs of steps that fit together and move them to the CPU."""
+        self.sum_waiting()
         run: list[_Step] = []
         for step in [*self._steps, None]:
             if run and (step is None or not step.joins(run[0])):
@@ -137,7 +201,7 @@ class Trace:
                 run = []
             if step is not None and len(step.masses) == len(self.layers):       # a pass may have ended in an exception
                 run.append(step)
-        self._steps, self._waiting_bytes = [], 0
+        self._steps, self._n_bytes = [], 0
 
     def _sequence(self, row: WatchedRow) -> ImageAttention:
         """A sequence's own query rows and, before its cuts, those of the sequences it was forked from."""
@@ -170,26 +234,34 @@ class Trace:
             before_steering=unsteered[..., IMAGE:].sum(-1) if is_steered else None)
 
 
-def _mass(call: AttentionCall, columns: Columns) -> torch.Tensor:
-    """Masses of the recorded rows, or on CUDA the partial sums that one kernel launch leaves."""
-    query, n_keys = call.query[:, :, -columns.n_recorded:], call.key.shape[2]
-    if not (mass_triton.available(query) and columns.plain_mask and n_keys <= columns.n):
-        return _torch_mass(call, columns)
+def _may_wait(call: AttentionCall, columns: Columns) -> bool:
+    """Whether the keys of a later step will hold this step's: one new token, and a cache that only grows.
+
+    Multi-head latent attention makes its keys anew at every step; to keep those would cost memory.
+    """
+    return (call.query.shape[2] == 1 and columns.plain_mask and columns.grows and call.sliding_window is None
+            and call.key.shape[2] == columns.n and "kv_lora_rank" not in vars(call.module))
+
+
+def _mass(call: AttentionCall, columns: Columns, keys: tuple[int, int]) -> torch.Tensor:
+    """Masses of all queries of the call, or on CUDA the partial sums that one kernel launch leaves.
+
+    keys: (stop, start) of the columns that the call's keys are.
+    """
+    query = call.query
+    if not (mass_triton.available(query) and columns.plain_mask and call.key.shape[2] <= columns.n):
+        return _torch_mass(call, columns, keys)
     # The number of splits follows from the room, so that the partial sums of all steps join.
     splits = mass_triton.n_splits_for(query, call.key, columns.codes.shape[1] + columns.room)
     slot = torch.empty(splits, *query.shape[:3], columns.n_codes, dtype=torch.float32, device=query.device)
-    codes = columns.groups(query.device).codes(*columns.keys(n_keys))
+    codes = columns.groups(query.device).codes(*keys)
     mass_triton.write_partial_mass(query, call.key, codes, call.scaling, slot, sliding_window=call.sliding_window)
     return slot
 
 
-def _torch_mass(call: AttentionCall, columns: Columns) -> torch.Tensor:
-    n_rows, mask = columns.n_recorded, call.mask
+def _torch_mass(call: AttentionCall, columns: Columns, keys: tuple[int, int]) -> torch.Tensor:
+    mask, n_rows = call.mask, call.query.shape[2]
     if mask is not None and mask.dim() == 4:
         mask = mask[:, :, -n_rows:, :call.key.shape[2]]
-    return group_mass(call.query[:, :, -n_rows:], call.key, _membership(call, columns), columns.n_codes, call.scaling,
-                      mask, sliding_window=call.sliding_window)
-
-
-def _membership(call: AttentionCall, columns: Columns) -> torch.Tensor:
-    return columns.groups(call.key.device).membership(*columns.keys(call.key.shape[2]))
+    return group_mass(call.query, call.key, columns.groups(call.key.device).membership(*keys), columns.n_codes,
+                      call.scaling, mask, sliding_window=call.sliding_window)

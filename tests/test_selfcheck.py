@@ -139,7 +139,7 @@ def test_the_drawings_differ():
 
 def test_a_mass_that_is_off_by_a_thousandth_fails(qwen, monkeypatch):
     right = recorder._mass
-    monkeypatch.setattr(recorder, "_mass", lambda call, columns: right(call, columns) * 1.001)
+    monkeypatch.setattr(recorder, "_mass", lambda *call: right(*call) * 1.001)
     assert one(qwen, "tap = softmax of the kernel's q, k").failed
     assert one(qwen, "tap = eager attention weights").failed
 
@@ -147,10 +147,10 @@ def test_a_mass_that_is_off_by_a_thousandth_fails(qwen, monkeypatch):
 def test_a_tap_that_counts_padding_fails(qwen, monkeypatch):
     right = recorder._mass
 
-    def without_mask(call, columns):
+    def without_mask(call, columns, keys):
         call = copy.copy(call)
         call.mask = None
-        return right(call, columns)
+        return right(call, columns, keys)
 
     monkeypatch.setattr(recorder, "_mass", without_mask)
     assert one(qwen, "tap = softmax of the kernel's q, k").failed
@@ -159,7 +159,7 @@ def test_a_tap_that_counts_padding_fails(qwen, monkeypatch):
 
 def test_a_mass_that_is_off_by_a_tenth_fails_in_half_precision_too(half, monkeypatch):
     right = recorder._mass
-    monkeypatch.setattr(recorder, "_mass", lambda call, columns: right(call, columns) * 1.1)
+    monkeypatch.setattr(recorder, "_mass", lambda *call: right(*call) * 1.1)
     assert one(half, "tap = softmax of the kernel's q, k").failed
     assert one(half, "tap = eager attention weights").failed
 
