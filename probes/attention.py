@@ -14,6 +14,7 @@ the rows that matter.  No T x T matrix is built and the model's output stays the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ import torch
 from probes.infer import known_columns
 from probes.interpose import COLUMNS, interposed, text_attention_modules
 from probes.layout import Prompt
-from probes.prefix import prefill
+from probes.prefix import check_text_ids, prefill
 from probes.recorder import Trace
 from probes.trace import ImageAttention
 from rekey.errors import InputError
@@ -49,12 +50,14 @@ def recording_image_attention(model: LocalVLM | PreTrainedModel, layers: Iterabl
     chosen = chosen_layers(layers, modules, n_layers)
     trace = Trace(chosen, n_layers, per_head)
     with known_columns(network):
-        opening = network.register_forward_pre_hook(lambda *_: trace.open_step(COLUMNS.get()))
+        hooks = [network.register_forward_pre_hook(lambda *_: trace.open_step(COLUMNS.get())),
+                 network.register_forward_hook(lambda *_: trace.close_step())]
         try:
             with interposed([modules[layer] for layer in chosen], trace.record, first=True):
                 yield trace
         finally:
-            opening.remove()
+            for hook in hooks:
+                hook.remove()
             trace.sum_waiting()
 
 
@@ -66,13 +69,20 @@ def chosen_layers(layers: Iterable[int] | None, modules: dict[int, torch.nn.Modu
     """Layer indices as given, checked against the layers that have softmax attention."""
     if layers is None:
         return list(modules)
-    given = list(layers)
+    given = indices(layers, "layers")
     chosen = sorted({layer + n_layers if layer < 0 else layer for layer in given})
     if not chosen or not set(chosen) <= modules.keys():
         why = "the others are linear attention, which has no weights on single tokens" if len(modules) < n_layers else \
             f"a {n_layers}-layer model, counted from 0"
         raise InputError(f"layers {given}: expected some of {list(modules)} ({why})")
     return chosen
+
+
+def indices(given: Iterable[int], what: str) -> list[int]:
+    try:
+        return [operator.index(index) for index in given]
+    except TypeError:
+        raise InputError(f"{what}: got {given!r}; expected a list of whole numbers") from None
 
 
 def rescore(vlm: LocalVLM, prompt: Prompt, ids: Sequence[int], layers: Iterable[int] | None = None,
@@ -82,6 +92,7 @@ def rescore(vlm: LocalVLM, prompt: Prompt, ids: Sequence[int], layers: Iterable[
     ids: the tokens that followed the prompt, by whatever engine they were generated.  n ids give n rows.
     chunk_tokens: read the text after the image in pieces of this size, for long text on little memory.
     """
+    ids = check_text_ids(vlm, ids)
     if not ids:
         raise InputError("rescore: no token ids; give the ids that followed the prompt, at least one")
     with recording_image_attention(vlm, layers, per_head) as trace:

@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import pad
 from transformers import (
     DynamicCache,
+    GenerationConfig,
     LogitsProcessorList,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
@@ -26,12 +27,15 @@ from transformers import (
 )
 
 from probes.interpose import Columns, Lineage
-from probes.prefix import State, fork_cache, n_codes, run, select_rows, watched, with_logits
+from probes.prefix import State, check_length, fork_cache, n_codes, run, select_rows, watched, with_logits
 from rekey.errors import InputError
 
 if TYPE_CHECKING:
     from probes.vlm import LocalVLM
 
+# Settings of `generate` that change the text and that `Sampling` lacks, with the values that leave it alone.
+OTHER_SETTINGS = {"num_beams": (1,), "typical_p": (1.0,), "epsilon_cutoff": (0.0,), "eta_cutoff": (0.0,), "top_h": (),
+                  "no_repeat_ngram_size": (0,), "bad_words_ids": (), "guidance_scale": (1.0,), "penalty_alpha": (0.0,)}
 CHECK_EVERY_ON_GPU = 16      # tokens between looks at which rows have finished: each look waits for the device
 
 
@@ -52,11 +56,22 @@ class Sampling:
                              "0 <= min_p < 1, repetition_penalty > 0")
 
     @classmethod
-    def of_model(cls, generation_config) -> Sampling:
-        """The settings a model ships with (paper 003: "default generation configurations for each model")."""
+    def of_model(cls, generation_config: GenerationConfig) -> Sampling:
+        """The settings a model ships with (paper 003: "default generation configurations for each model").
+
+        What is left open is filled as `generate` fills it: temperature 1 and top_k 50 when sampling.
+        """
         c = generation_config
-        return cls(temperature=float(c.temperature or 1.0) if c.do_sample else 0.0, top_k=c.top_k or 0,
-                   top_p=c.top_p or 1.0, min_p=c.min_p or 0.0, repetition_penalty=c.repetition_penalty or 1.0)
+        other = [name for name in OTHER_SETTINGS if getattr(c, name, None) not in (None, *OTHER_SETTINGS[name])]
+        if other:
+            raise InputError(f"generation settings: the model ships with {', '.join(other)}, which this decoder does "
+                             "not have; give a Sampling of your own")
+        penalty = c.repetition_penalty or 1.0
+        if not c.do_sample:
+            return cls(repetition_penalty=penalty)
+        return cls(temperature=1.0 if c.temperature is None else c.temperature,
+                   top_k=50 if c.top_k is None else c.top_k, top_p=c.top_p or 1.0, min_p=c.min_p or 0.0,
+                   repetition_penalty=penalty)
 
     def processors(self) -> LogitsProcessorList:
         """transformers' own processors, in the order `generate` applies them."""
@@ -103,13 +118,12 @@ class _Batch:
         select_rows(self.cache, index)
         old = self.columns
         columns = replace(old, codes=old.codes[index], lengths=[old.lengths[r] for r in rows], n_new=[1] * len(rows),
-                          rows=tuple(old.rows[r] for r in rows), kept={})
+                          rows=tuple(old.rows[r] for r in rows), kept={}, closers=[])
         return _Batch(self.cache, columns, None if self.mask is None else self.mask[index], self.axes[:, index],
                       self.written[index], None if self.uniform is None else self.uniform[index],
                       [self.slots[r] for r in rows])
 
 
-@torch.no_grad()
 def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling = GREEDY,
            seeds: Sequence[int] | None = None, stop_ids: Sequence[int] | None = None) -> list[Decoded]:
     """Let every row of `state` go on for up to `max_new_tokens` tokens; the state itself stays as it is.
@@ -117,16 +131,41 @@ def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling 
     seeds: one per row, needed when sampling.  stop_ids: end tokens; by default the model's own.  Image
     and video tokens are never generated: a later reading of the text would take them for images.
     """
-    if max_new_tokens < 1:
-        raise InputError(f"decode: max_new_tokens is {max_new_tokens}; expected at least 1")
-    if sampling.temperature > 0 and (seeds is None or len(seeds) != len(state.rows)):
-        raise InputError(f"decode: sampling needs one seed per row; got {seeds} for {len(state.rows)} row(s)")
-    stop_ids = set(vlm.stop_token_ids if stop_ids is None else stop_ids)
-    stops = torch.tensor(sorted(stop_ids), device=vlm.device)
+    return decode_last(vlm, [state], max_new_tokens, sampling, seeds, stop_ids)
+
+
+@torch.no_grad()
+def decode_last(vlm: LocalVLM, states: list[State], max_new_tokens: int, sampling: Sampling = GREEDY,
+                seeds: Sequence[int] | None = None, stop_ids: Sequence[int] | None = None) -> list[Decoded]:
+    """`decode` of a state that nobody needs afterwards: taken out of `states`, so that its memory goes with it.
+
+    A cache grows by copies; a caller who held the first one would keep the whole prompt's keys twice.
+    """
+    state = states.pop()
+    _check(max_new_tokens, sampling, seeds, len(state.rows))
+    for row in state.rows:
+        check_length(vlm, len(row) + max_new_tokens)
     state = with_logits(vlm, state)
+    rows, logits, n_old = state.rows, state.logits, state.n_columns
     batch = _start(vlm, state, max_new_tokens, sampling, seeds)
+    del state
     lineage = [row.lineage for row in batch.columns.rows]
-    processors, logits, n_old = sampling.processors(), state.logits, state.n_columns
+    stop_ids = set(vlm.stop_token_ids if stop_ids is None else stop_ids)
+    said = _said(vlm, batch, logits, sampling.processors(), stop_ids, n_old, max_new_tokens)
+    results = []
+    for row, line in enumerate(lineage):
+        ids = said[row].tolist()
+        end = next((i + 1 for i, token in enumerate(ids) if token in stop_ids), None)
+        results.append(Decoded(tuple(ids[:end]), "length" if end is None else "stop"))
+        # Its row may have been read on with the batch; the last token it said was not to be read.
+        line.end = len(rows[row]) + len(results[-1].ids) - 1
+    return results
+
+
+def _said(vlm: LocalVLM, batch: _Batch, logits: torch.Tensor, processors: LogitsProcessorList, stop_ids: set[int],
+          n_old: int, max_new_tokens: int) -> dict[int, torch.Tensor]:
+    """By row, the ids it said up to where it was found to have stopped, or more."""
+    stops = torch.tensor(sorted(stop_ids), device=vlm.device)
     check_every = 1 if vlm.device.type == "cpu" else CHECK_EVERY_ON_GPU
     said: dict[int, torch.Tensor] = {}
     finished = torch.zeros(len(batch.slots), dtype=torch.bool, device=vlm.device)
@@ -140,20 +179,23 @@ def decode(vlm: LocalVLM, state: State, max_new_tokens: int, sampling: Sampling 
             staying = [row for row, is_done in enumerate(done) if not is_done]
             # Rows leave together, when half are done: every departure copies the cache of those that stay.
             if len(staying) <= len(done) // 2:
+                batch.columns.close()
                 leaving = set(range(len(done))).difference(staying)
                 said |= {batch.slots[row]: batch.written[row, n_old:n_old + step + 1] for row in leaving}
                 if not staying:
                     break
                 batch, finished, token = batch.select(staying), finished[staying], token[staying]
-        logits = _feed(vlm, batch, token, n_old, step)
-    results = []
-    for row in range(len(state.rows)):
-        ids = said[row].tolist()
-        end = next((i + 1 for i, token in enumerate(ids) if token in stop_ids), None)
-        results.append(Decoded(tuple(ids[:end]), "length" if end is None else "stop"))
-        # Its row may have been read on with the batch; the last token it said was not to be read.
-        lineage[row].end = len(state.rows[row]) + len(results[-1].ids) - 1
-    return results
+        logits = _read_token(vlm, batch, token, n_old, step)
+    return said
+
+
+def _check(max_new_tokens: int, sampling: Sampling, seeds: Sequence[int] | None, n_rows: int) -> None:
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise InputError(f"decode: max_new_tokens is {max_new_tokens}; expected a whole number, at least 1")
+    if seeds is not None and not all(isinstance(seed, int) for seed in seeds):
+        raise InputError(f"decode: seeds are {list(seeds)}; expected whole numbers")
+    if sampling.temperature > 0 and (seeds is None or len(seeds) != n_rows):
+        raise InputError(f"decode: sampling needs one seed per row; got {seeds} for {n_rows} row(s)")
 
 
 def _start(vlm: LocalVLM, state: State, room: int, sampling: Sampling, seeds: Sequence[int] | None) -> _Batch:
@@ -188,7 +230,7 @@ def _next_token(vlm: LocalVLM, batch: _Batch, logits: torch.Tensor, processors: 
     return torch.searchsorted(below, u, right=True).squeeze(1).clamp(max=scores.shape[1] - 1)
 
 
-def _feed(vlm: LocalVLM, batch: _Batch, token: torch.Tensor, n_old: int, step: int) -> torch.Tensor:
+def _read_token(vlm: LocalVLM, batch: _Batch, token: torch.Tensor, n_old: int, step: int) -> torch.Tensor:
     """Read the new token of every row; returns the logits that follow it."""
     n = n_old + step + 1
     columns = batch.columns

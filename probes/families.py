@@ -27,8 +27,9 @@ class Family:
     model_class   the transformers class
     positions     "mrope" (time, height, width; three rows) or "1d" (a token's index)
     hybrid        some layers are linear attention: no keys, no attention to record, no cutting of the cache
-    extra_inputs  what `forward` needs from the processor besides input_ids, attention_mask, pixel_values and
-                  image_grid_thw; each is (batch, tokens)
+    extra_inputs  what a plain call of the model needs from the processor besides input_ids, attention_mask,
+                  pixel_values and image_grid_thw; each is (batch, tokens).  The probes give positions themselves
+                  and have no use for mm_token_type_ids
     regimes       the swap regimes that have a meaning for it
     steering      a bias on the image keys reaches the attention of its layers
     examples      checkpoints on the Hugging Face hub

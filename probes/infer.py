@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
-from probes.layout import IMAGE, PADDING, QUESTION, SINK
+from probes.layout import IMAGE, MAX_IMAGES, PADDING, QUESTION, SINK
 from probes.mass import LOWEST_VISIBLE_BIAS
 from rekey.errors import InputError
 
@@ -39,7 +39,9 @@ def known_columns(network: nn.Module) -> Iterator[None]:
     hooks = [network.register_forward_pre_hook(before, with_kwargs=True),
              network.register_forward_hook(after, always_call=True)]
     try:
-        yield
+        # A compiled model (transformers compiles for a static cache on CUDA) would bake one step into its graph.
+        with torch.compiler.set_stance("force_eager"):
+            yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -92,6 +94,8 @@ class InferredColumns:
         real = _real_tokens(ids, mask)
         of_image = (ids == self.image_token_id) & real
         number = (of_image & ~pad(of_image, (1, 0))[:, :-1]).cumsum(1) - 1
+        if number.max() >= MAX_IMAGES:
+            raise InputError(f"attention: more than {MAX_IMAGES} images in one prompt; expected at most that many")
         codes = torch.where(of_image, IMAGE + 2 * number, torch.where(real, QUESTION, PADDING))
         sink = real & (real.cumsum(1) == 1) & ~of_image
         codes = torch.where(sink, SINK, codes).to(torch.uint8)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -59,6 +59,7 @@ class Columns:
     n_recorded: how many final query rows are worth recording.  room: columns that will still be fed.
     plain_mask: what a query sees follows from the codes alone: no padding, nothing later, nothing outside a window.
     grows: keys of attention layers are kept as they are and new ones are appended.
+    closers: called when these columns are read no further, by whoever holds on to their keys.
     """
 
     codes: torch.Tensor
@@ -72,6 +73,11 @@ class Columns:
     plain_mask: bool = True
     grows: bool = True
     kept: dict[torch.device, KeyGroups] = field(default_factory=dict)
+    closers: list[Callable[[], None]] = field(default_factory=list)
+
+    def close(self) -> None:
+        while self.closers:
+            self.closers.pop()()
 
     def groups(self, device: torch.device) -> KeyGroups:
         if device not in self.kept:
@@ -112,14 +118,21 @@ class AttentionCall:
     def sliding_window(self) -> int | None:
         return vars(self.module).get("sliding_window")       # a module takes its time to say that it lacks one
 
-    def logits(self, n_rows: int, rows: slice) -> torch.Tensor:
-        """(B, H, R, T) float32 scaled products, unmasked, of `rows` among the last `n_rows` query rows."""
-        query = self.query[:, :, -n_rows:][:, :, rows].float()
-        grouped = query.unflatten(1, (self.key.shape[1], -1))
-        return torch.einsum("bghrd,bgtd->bghrt", grouped, self.key.float()).flatten(1, 2) * self.scaling
+    def within(self, n_columns: int) -> AttentionCall:
+        """The call without the empty room at the end of a static cache, which only a 4D mask hides."""
+        if self.key.shape[2] <= n_columns or self.mask is not None and self.mask.dim() == 4:
+            return self
+        return replace(self, key=self.key[:, :, :n_columns], value=self.value[:, :, :n_columns],
+                       mask=None if self.mask is None else self.mask[:, :n_columns])
+
+    def batch(self, rows: slice) -> AttentionCall:
+        """Some rows of the batch."""
+        mask = self.mask if self.mask is None or self.mask.shape[0] == 1 else self.mask[rows]
+        return replace(self, query=self.query[rows], key=self.key[rows], value=self.value[rows], mask=mask)
 
     def hidden(self, n_rows: int, rows: slice) -> torch.Tensor:
-        """(B or 1, 1 or H, R, T) float32, to be added to those logits: very negative where a key cannot be seen."""
+        """(B or 1, 1 or H, R, T) float32 to add to logits of `rows` among the last `n_rows` queries: very negative
+        where a key cannot be seen."""
         n_keys = self.key.shape[2]
         if self.mask is not None and self.mask.dim() == 4:
             mask = self.mask[:, :, -n_rows:, :n_keys][:, :, rows]

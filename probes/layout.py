@@ -23,6 +23,7 @@ from rekey.geometry import Box
 
 PADDING, SINK, TEMPLATE, QUESTION, GENERATED, IMAGE = range(6)
 """Group codes of tokens.  Image k has two: IMAGE + 2k outside its region, IMAGE + 2k + 1 inside."""
+MAX_IMAGES = 125                 # group codes are bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,8 @@ class EncodedImage:
 
     def codes(self, index: int) -> bytes:
         """Group codes of its tokens when it is image number `index` of the sequence."""
+        if index >= MAX_IMAGES:
+            raise InputError(f"images: more than {MAX_IMAGES} in one prompt; expected at most that many")
         codes = np.full(self.n_tokens, IMAGE + 2 * index, np.uint8)
         codes[list(self.region)] += 1
         return codes.tobytes()
@@ -125,9 +128,9 @@ class Prompt:
 
     def cut(self, n_tokens: int) -> Prompt:
         """Its first `n_tokens`; a cut inside an image is refused."""
-        if not self.image_end <= n_tokens <= len(self):
+        if not max(1, self.image_end) <= n_tokens <= len(self):
             raise InputError(f"cut at token {n_tokens}: a sequence of {len(self)} tokens whose last image ends at "
-                             f"token {self.image_end} can be cut between those two")
+                             f"token {self.image_end} can be cut between those two (and keeps at least one token)")
         return Prompt(self.ids[:n_tokens], self.codes[:n_tokens], self.images)
 
     def with_images(self, images: Sequence[EncodedImage]) -> Prompt:

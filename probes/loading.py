@@ -16,6 +16,8 @@ import accelerate
 import torch
 import transformers
 from huggingface_hub import constants
+from huggingface_hub.errors import StrictDataclassError
+from packaging.version import Version
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
@@ -23,6 +25,7 @@ from probes.families import UNSUPPORTED, Family, family_of, supported
 from probes.tiny import tiny_model
 from rekey.errors import InputError
 
+OLDEST_TRANSFORMERS = Version("5.24")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 TINY = "tiny:"
 
@@ -33,25 +36,33 @@ def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention:
     if name.startswith(TINY):
         model, processor = tiny_model(name.removeprefix(TINY), dtype=dtype, attn_implementation=attention)
         return _placed(model, device_map), processor, family_of(model.config)
+    check_transformers()
     try:
         family = family_of(_config(name, revision))
         _check_weights(Path(name))
         processor = AutoProcessor.from_pretrained(name, revision=revision)
-        if not hasattr(processor, "image_processor"):
-            raise InputError("has a tokenizer but no image processor; expected preprocessor_config.json or "
-                             "processor_config.json beside the weights; copy the whole model folder")
+        if not hasattr(processor, "image_processor") or len(processor.tokenizer) == 0:
+            raise InputError("its processor is not complete; expected tokenizer.json, and preprocessor_config.json or "
+                             "processor_config.json, beside the weights; copy the whole model folder")
         model, report = getattr(transformers, family.model_class).from_pretrained(
             name, revision=revision, dtype=dtype, device_map=device_map, attn_implementation=attention,
-            use_safetensors=True, output_loading_info=True)
+            use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True)
         lost = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
         if lost:
             raise InputError(f"{len(lost)} weights are not in its files or have another shape ({', '.join(lost[:2])}"
                              f"{', ...' if len(lost) > 2 else ''}) and would be random; download it again")
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise InputError(f"{name}: {_reason(name, error)}") from error
     return model.eval(), processor, family
+
+
+def check_transformers() -> None:
+    """Older versions name the cache argument otherwise and swallow ours without a word: the text is garbage."""
+    if Version(transformers.__version__) < OLDEST_TRANSFORMERS:
+        raise InputError(f"transformers {transformers.__version__}: too old; expected {OLDEST_TRANSFORMERS} or newer; "
+                         "pip install -c constraints.txt -e '.[models]'")
 
 
 def choose_attention(wanted: str, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:

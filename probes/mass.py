@@ -125,44 +125,6 @@ def group_mass(query: Tensor, key: Tensor, groups: Tensor, n_groups: int, scalin
     return mass
 
 
-@torch.no_grad()
-def group_mass_from_lse(query: Tensor, key: Tensor, lse: Tensor, groups: Tensor, n_groups: int, scaling: float,
-                        columns: tuple[int, int], rest_group: int, *, sliding_window: int | None = None,
-                        rows_per_block: int | None = None) -> Tensor:
-    """`group_mass` where the attention kernel already gave the log-sum-exp: only some keys are read again.
-
-    lse: (B, H, Q) natural log of the sum of exp(scaled score) over all visible keys, as PyTorch's fused kernels
-    and FlashAttention-2 return it. columns: (start, stop), the only keys that are read, as a view; what they do not
-    account for goes to `rest_group`, together with any of them that carry that code. Visibility is causal, by
-    `sliding_window`, and by code 0 = hidden; no other mask. A row that sees no key is not told apart: all of its
-    mass is in `rest_group`. Other arguments and the result as in `group_mass`.
-    """
-    n_batch, n_heads, n_rows, _ = query.shape
-    n_kv_heads, n_keys = key.shape[1:3]
-    member = (membership(groups, n_groups) if groups.dim() == 2 else groups).expand(n_batch, -1, -1)
-    _check_shapes(query, key, member, n_groups, mask=None)
-    assert 1 <= rest_group < n_groups, f"rest_group {rest_group} is not in 1..{n_groups - 1}"
-    start, stop = columns
-    first_position = n_keys - n_rows
-    grouped = _by_key_head(query, n_kv_heads)
-    # A row that sees no key may have -inf here; what is hidden must still weigh nothing.
-    grouped_lse = _by_key_head(lse.float().clamp_min(HIDDEN / 10)[..., None], n_kv_heads)
-    mass = torch.empty(*grouped.shape[:-1], n_groups, dtype=torch.float32, device=query.device)
-    wanted = key[:, :, start:stop]
-
-    for batch, heads, row_blocks in _blocks(grouped, wanted, rows_per_block):
-        keys = _as_operand(wanted[batch, heads])
-        for rows in row_blocks:
-            scores = _scores(grouped[batch, heads, :, rows], keys, scaling)
-            _hide_unseen(scores, first_position + rows.start, start, sliding_window)
-            # A visible score is never above the log-sum-exp; a padding key's may be, and exp must not overflow.
-            weights = scores.sub_(grouped_lse[batch, heads, :, rows]).clamp_max_(0.0).exp_()
-            mass[batch, heads, :, rows] = _sum_by_group(weights, member[batch, :, start:stop])
-    mass[..., 0] = 0.0
-    mass[..., rest_group] += (1.0 - mass.sum(-1)).clamp_min(0.0)
-    return mass.flatten(1, 2)
-
-
 def _one_row_mass(query: Tensor, key: Tensor, member: Tensor, scaling: float, mask: Tensor | None,
                   sliding_window: int | None) -> Tensor:
     """`group_mass` of a decoding step: the same arithmetic, without the cost of cutting it into blocks.

@@ -1,13 +1,14 @@
-"""The attention mass on groups of keys in one CUDA launch per layer and step (paper 003; see `probes.mass`).
+"""The attention mass on groups of keys in one CUDA launch per layer (paper 003; see `probes.mass`).
 
 One Triton kernel reads the keys once, straight from the cache, and sums the softmax by group on the way, in
-float32. The keys are split over programs; each writes its partial sums into a slot of a buffer that the caller
-made beforehand, so a decoding step costs one launch, no allocation and no synchronisation. The partials are put
-together once, when the trace is read:
+float32, for one query row or for many.  The keys are split over programs, so that few rows still fill the GPU;
+each writes partial sums into its part of a slot.  Nothing waits for the device: `probes.recorder` allocates a slot
+per launch, lets up to 32 decoding steps of a layer share the launch, and merges the partials only when the
+trace is read or moved to the CPU:
 
-    slots = partial_slots((n_layers, n_steps), query, key, n_groups=4)      # once
-    write_partial_mass(query, key, codes, scaling, slots[layer, step])      # at every layer and step
-    mass = merge_partials(slots)                                            # (layers, steps, B, H, Q, n_groups)
+    slot = torch.empty(n_splits_for(query, key), *query.shape[:3], n_groups, device=query.device)
+    write_partial_mass(query, key, codes, scaling, slot)                    # one launch
+    mass = merge_partials(slot)                                             # (B, H, Q, n_groups)
 
 The module imports without Triton and without a GPU; `available(query)` says whether the kernel can run.
 With TRITON_INTERPRET=1 set before Triton is imported it also runs on CPU tensors, which is how it is tested.
@@ -43,19 +44,18 @@ def _interpreted() -> bool:
 if triton is not None:
 
     # What changes from step to step must not be compiled in: lengths, and where a slot or a view starts.
-    @triton.jit(do_not_specialize=["n_rows", "n_keys", "first_key", "stop_key", "window", "keys_per_split"],
-                do_not_specialize_on_alignment=["codes", "lse", "partials"])
+    @triton.jit(do_not_specialize=["n_rows", "n_keys", "window", "keys_per_split"],
+                do_not_specialize_on_alignment=["codes", "partials"])
     def _partial_mass_kernel(
-            query, key, codes, lse, partials,
+            query, key, codes, partials,
             query_stride_b, query_stride_h, query_stride_q, query_stride_d,
             key_stride_b, key_stride_g, key_stride_t, key_stride_d,
-            codes_stride_b, codes_stride_t, lse_stride_b, lse_stride_h, lse_stride_q,
+            codes_stride_b, codes_stride_t,
             partials_stride_s, partials_stride_b, partials_stride_h, partials_stride_q,
-            n_rows, n_keys, first_key, stop_key, window, keys_per_split, log2_scaling,
+            n_rows, n_keys, window, keys_per_split, log2_scaling,
             N_KV_HEADS: tl.constexpr, N_REPEATS: tl.constexpr, N_GROUPS: tl.constexpr, HEAD_SIZE: tl.constexpr,
             BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_GROUPS: tl.constexpr,
-            HAS_WINDOW: tl.constexpr, HAS_LSE: tl.constexpr, WIDEN: tl.constexpr,
-            NOTHING_SEEN: tl.constexpr, LOG2_E: tl.constexpr):
+            HAS_WINDOW: tl.constexpr, WIDEN: tl.constexpr, NOTHING_SEEN: tl.constexpr):
         """One program: one key head of one batch row, BLOCK_ROWS query rows, one split of the keys.
 
         Row r of a program is query position r // N_REPEATS under query head r % N_REPEATS of the key head, so the
@@ -78,8 +78,8 @@ if triton is not None:
             + query_row[:, None].to(tl.int64) * query_stride_q + d[None, :] * query_stride_d,
             mask=is_row[:, None] & (d[None, :] < HEAD_SIZE), other=0.0)
 
-        low = first_key + split * keys_per_split
-        high = tl.minimum(low + keys_per_split, stop_key)
+        low = split * keys_per_split
+        high = tl.minimum(low + keys_per_split, n_keys)
         # No row of this block sees a key after its last row's own, or before its first row's window.
         last_row = tl.minimum((tl.program_id(1) + 1) * BLOCK_ROWS - 1, n_rows * N_REPEATS - 1)
         high = tl.minimum(high, n_keys - n_rows + last_row // N_REPEATS + 1)
@@ -91,12 +91,7 @@ if triton is not None:
             query_rows = query_rows.to(tl.float32)
 
         sums = tl.zeros((BLOCK_ROWS, BLOCK_GROUPS), dtype=tl.float32)
-        if HAS_LSE:
-            top = tl.load(lse + batch * lse_stride_b + head * lse_stride_h + query_row.to(tl.int64) * lse_stride_q,
-                          mask=is_row, other=0.0)
-            top = tl.maximum(top * LOG2_E, NOTHING_SEEN)            # -inf for a row that sees no key
-        else:
-            top = tl.full((BLOCK_ROWS,), NOTHING_SEEN, dtype=tl.float32)
+        top = tl.full((BLOCK_ROWS,), NOTHING_SEEN, dtype=tl.float32)
 
         for start in range(low, high, BLOCK_KEYS):
             column = start + tl.arange(0, BLOCK_KEYS)
@@ -115,13 +110,10 @@ if triton is not None:
             if HAS_WINDOW:
                 visible = visible & (column[None, :] > position[:, None] - window)
             scores = tl.where(visible, scores, float("-inf"))
-            if HAS_LSE:
-                weights = tl.exp2(scores - top[:, None])
-            else:
-                new_top = tl.maximum(top, tl.max(scores, axis=1))
-                weights = tl.exp2(scores - new_top[:, None])
-                sums = sums * tl.exp2(top - new_top)[:, None]
-                top = new_top
+            new_top = tl.maximum(top, tl.max(scores, axis=1))
+            weights = tl.exp2(scores - new_top[:, None])
+            sums = sums * tl.exp2(top - new_top)[:, None]
+            top = new_top
             # A few plain sums: a product with a 0/1 matrix would go through TF32 or be slower.
             for g in tl.static_range(1, N_GROUPS):
                 of_group = tl.sum(tl.where(code[None, :] == g, weights, 0.0), axis=1)
@@ -150,31 +142,16 @@ def n_splits_for(query: Tensor, key: Tensor, n_keys: int | None = None) -> int:
     return max(1, min(32, longest, -(-2 * n_units // n_programs)))
 
 
-def partial_slots(leading: tuple[int, ...], query: Tensor, key: Tensor, n_groups: int,
-                  n_splits: int | None = None) -> Tensor:
-    """A zeroed buffer (*leading, n_splits, B, H, Q, n_groups) float32 for partial masses of such a query.
-
-    For a trace, `leading` is (layers, steps): at 36 layers, 1,000 steps, 32 heads, 16 splits and 5 groups, 370 MB.
-    A slot that was never written merges to mass 0.
-    """
-    n_batch, n_heads, n_rows, _ = query.shape
-    n_splits = n_splits or n_splits_for(query, key)
-    return torch.zeros(*leading, n_splits, n_batch, n_heads, n_rows, n_groups, dtype=torch.float32,
-                       device=query.device)
-
-
 def write_partial_mass(query: Tensor, key: Tensor, codes: Tensor, scaling: float, slot: Tensor, *,
-                       sliding_window: int | None = None, lse: Tensor | None = None,
-                       columns: tuple[int, int] | None = None) -> None:
-    """Writes the partial attention mass of one layer and step into `slot`, in one launch.
+                       sliding_window: int | None = None) -> None:
+    """Writes the partial attention mass of one layer into `slot`, in one launch.
 
     query: (B, H, Q, D), the last Q rows. key: (B, G, T, D), any strides, not expanded. codes: (B|1, T) uint8 in
     [0, n_groups), 0 = a key that nobody sees (padding, free slots of a static cache). Row i sees keys
     j <= T - Q + i with a code above 0, and with `sliding_window` only the last that many of them.
-    slot: (n_splits, B, H, Q, n_groups) float32, last axis contiguous. Column 0 gets the largest score of the split
-    in units of log 2, column g > 0 the sum of exp(score - largest) over the keys of group g.
-    lse, columns: (B, H, Q) float32 natural log-sum-exp from the attention kernel, which takes the place of the
-    largest score, and the (start, stop) of the only keys to read; merge with `merge_partials_from_lse`.
+    slot: (n_splits, B, H, Q, n_groups) float32, last axis contiguous, every number of which is written. Column 0
+    gets the largest score of the split in units of log 2, column g > 0 the sum of exp(score - largest) over the
+    keys of group g.
     """
     n_batch, n_heads, n_rows, head_size = query.shape
     n_kv_heads, n_keys = key.shape[1:3]
@@ -183,25 +160,22 @@ def write_partial_mass(query: Tensor, key: Tensor, codes: Tensor, scaling: float
     assert n_heads % n_kv_heads == 0, f"{n_heads} query heads on {n_kv_heads} key heads"
     assert slot.shape[1:4] == (n_batch, n_heads, n_rows), f"slot {tuple(slot.shape)}, query {tuple(query.shape)}"
     assert slot.dtype == torch.float32 and slot.stride(-1) == 1, "slots are float32 with the groups contiguous"
-    assert (lse is None) == (columns is None), "lse and columns go together"
-    start, stop = columns or (0, n_keys)
     n_repeats = n_heads // n_kv_heads
     block_rows, block_keys = _block_shape(n_repeats * n_rows, query)
-    n_blocks = -(-max(1, stop - start) // block_keys)
+    n_blocks = -(-n_keys // block_keys)
     keys_per_split = -(-n_blocks // n_splits) * block_keys
     grid = (n_batch * n_kv_heads, -(-n_repeats * n_rows // block_rows), n_splits)
     # The interpreter's dot multiplies the bit patterns of bfloat16 as if they were integers.
     widen = _interpreted() and query.dtype == torch.bfloat16
     with _on_device(query):
         _partial_mass_kernel[grid](
-            query, key, codes, query if lse is None else lse, slot,
-            *query.stride(), *key.stride(), *codes.stride(), *((0, 0, 0) if lse is None else lse.stride()),
-            *slot.stride()[:4],
-            n_rows, n_keys, start, min(stop, n_keys), sliding_window or 0, keys_per_split, scaling * LOG2_E,
+            query, key, codes, slot,
+            *query.stride(), *key.stride(), *codes.stride(), *slot.stride()[:4],
+            n_rows, n_keys, sliding_window or 0, keys_per_split, scaling * LOG2_E,
             N_KV_HEADS=n_kv_heads, N_REPEATS=n_repeats, N_GROUPS=n_groups, HEAD_SIZE=head_size,
             BLOCK_ROWS=block_rows, BLOCK_KEYS=block_keys, BLOCK_D=max(16, triton.next_power_of_2(head_size)),
             BLOCK_GROUPS=triton.next_power_of_2(n_groups), HAS_WINDOW=sliding_window is not None,
-            HAS_LSE=lse is not None, WIDEN=widen, NOTHING_SEEN=NOTHING_SEEN, LOG2_E=LOG2_E, num_warps=4)
+            WIDEN=widen, NOTHING_SEEN=NOTHING_SEEN, num_warps=4)
 
 
 def merge_partials(slots: Tensor) -> Tensor:
@@ -214,14 +188,6 @@ def merge_partials(slots: Tensor) -> Tensor:
     sums = (slots[..., 1:] * torch.exp2(top - top.amax(-5, keepdim=True))).sum(-5)
     mass = sums / sums.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
     return torch.nn.functional.pad(mass, (1, 0))
-
-
-def merge_partials_from_lse(slots: Tensor, rest_group: int) -> Tensor:
-    """`merge_partials` for slots written with `lse`; what the columns read do not hold goes to `rest_group`."""
-    mass = slots.sum(-5)
-    mass[..., 0] = 0.0
-    mass[..., rest_group] += (1.0 - mass.sum(-1)).clamp_min(0.0)
-    return mass
 
 
 def _block_shape(n_rows: int, query: Tensor) -> tuple[int, int]:

@@ -15,7 +15,8 @@ and continuing from it is silently wrong after another prompt.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
-from probes.layout import GENERATED, IMAGE, PADDING, Prompt, rope_positions
+from probes.layout import GENERATED, IMAGE, PADDING, QUESTION, TEMPLATE, Prompt, rope_positions
 from rekey.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,16 +57,21 @@ class State:
 
     @property
     def is_croppable(self) -> bool:
-        return all(type(layer) is DynamicLayer for layer in self.cache.layers)
+        return is_croppable(self.cache)
 
 
-def prefill(vlm: LocalVLM, prompts: Sequence[Prompt], chunk_tokens: int | None = None) -> State:
+def prefill(vlm: LocalVLM, prompts: Sequence[Prompt], chunk_tokens: int | None = None, recorded: bool = True) -> State:
     """Read prompts (left-padded together) and return their state.
 
     chunk_tokens: read the text after the last image in pieces of this many tokens, for prompts whose
-    activations would not fit at once.
+    activations would not fit at once.  recorded: False hides the reading from a recording block.
     """
-    check_said(vlm, prompts)
+    if not prompts or not all(isinstance(prompt, Prompt) and len(prompt) for prompt in prompts):
+        raise InputError(f"prompts: got {type(prompts).__name__} of {len(prompts)}; expected a list of at least one "
+                         "prompt (vlm.prompt) that has tokens")
+    for prompt in prompts:
+        check_text_ids(vlm, [token for token, code in zip(prompt.ids, prompt.codes) if code == GENERATED])
+        check_length(vlm, len(prompt))
     width = max(map(len, prompts))
     starts = [width - len(prompt) for prompt in prompts]
     codes = np.full((len(prompts), width), PADDING, np.uint8)
@@ -80,7 +86,7 @@ def prefill(vlm: LocalVLM, prompts: Sequence[Prompt], chunk_tokens: int | None =
     state = State(rows=tuple(prompts), cache=DynamicCache(config=vlm.model.config), mask=codes != PADDING, codes=codes,
                   following=following, logits=None, lineage=tuple(Lineage() for _ in prompts), padded=any(starts))
     # A watched prefill records the last prompt token and every one after it.
-    n_recorded = max(len(prompt) - prompt.n_prompt for prompt in prompts) + 1
+    n_recorded = max(len(prompt) - prompt.n_prompt for prompt in prompts) + 1 if recorded else 0
     first = width
     if chunk_tokens is not None:
         first = max(chunk_tokens, *(start + prompt.image_end for prompt, start in zip(prompts, starts)))
@@ -101,6 +107,7 @@ def extend(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]], group: int
     group: what the tokens are (`probes.layout`), one for all or one per row.  Text that a model is made to have
     said counts as GENERATED.
     """
+    ids = [check_text_ids(vlm, tokens) for tokens in ids]
     n_new = [len(tokens) for tokens in ids]
     if len(ids) != len(state.rows) or not all(n_new):
         raise InputError(f"extend: got {n_new} token ids for a state of {len(state.rows)} row(s); expected one list of "
@@ -108,20 +115,38 @@ def extend(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]], group: int
     if min(n_new) < max(n_new) and not state.is_croppable:
         raise InputError(f"extend: got {n_new} token ids; expected equal numbers, since {vlm.family.title} keeps a "
                          "state that padding would change; extend rows one at a time")
-    kinds = [group] * len(ids) if isinstance(group, int) else group
+    kinds = [group] * len(ids) if isinstance(group, int) else list(group)
+    if len(kinds) != len(ids) or not {TEMPLATE, QUESTION, GENERATED}.issuperset(kinds):
+        raise InputError(f"extend: group {group}; expected TEMPLATE, QUESTION or GENERATED of probes.layout")
     longer = [row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)]
-    check_said(vlm, longer)
+    for row in longer:
+        check_length(vlm, len(row))
     return _read_on(vlm, state, longer)
 
 
-def check_said(vlm: LocalVLM, rows: Sequence[Prompt]) -> None:
-    """What was said is text: an image token in it would be taken for an image."""
-    for row in rows:
-        said = row.ids[row.n_prompt:]
-        stray = sorted(set(said).intersection(vlm.vision_token_ids))
-        if stray:
-            raise InputError(f"token ids: the text after the prompt holds the vision token(s) {stray}; expected text; "
-                             "images enter with the prompt")
+def check_text_ids(vlm: LocalVLM, ids: Iterable[int]) -> list[int]:
+    """Token ids as a list of int; an image token among them would be taken for an image."""
+    try:
+        found = [operator.index(token) for token in ids]
+    except TypeError:
+        raise InputError(f"token ids: got {ids!r:.40}; expected a list of whole numbers, as vlm.encode makes "
+                         "one") from None
+    wrong = [token for token in found if not 0 <= token < vlm.n_words]
+    if wrong:
+        raise InputError(f"token ids: {wrong[0]} is not among the model's {vlm.n_words}; use the ids of its own "
+                         "tokenizer")
+    stray = sorted(set(found).intersection(vlm.vision_token_ids))
+    if stray:
+        raise InputError(f"token ids: the text after the prompt holds the vision token(s) {stray}; expected text; "
+                         "images enter with the prompt")
+    return found
+
+
+def check_length(vlm: LocalVLM, n_tokens: int) -> None:
+    limit = getattr(vlm.model.config.get_text_config(), "max_position_embeddings", None) or n_tokens
+    if n_tokens > limit:
+        raise InputError(f"length: {n_tokens} tokens; expected at most {limit}, what the model was made for; use "
+                         "smaller images (max_pixels), less text, or fewer new tokens")
 
 
 def _read_on(vlm: LocalVLM, state: State, longer: Sequence[Prompt]) -> State:
@@ -243,6 +268,8 @@ def with_logits(vlm: LocalVLM, state: State) -> State:
 
 def stack(states: Sequence[State]) -> State:
     """One state with the rows of all, left-padded to the longest."""
+    if not states:
+        raise InputError("stack: no states; give at least one")
     if len(states) == 1:
         return states[0]
     has_logits = {state.logits is not None for state in states}
@@ -278,6 +305,11 @@ def select_rows(cache: DynamicCache, index: torch.Tensor) -> None:
     """Keep some rows of a cache, in place."""
     for layer in cache.layers:
         layer.reorder_cache(index)
+
+
+def is_croppable(cache: DynamicCache) -> bool:
+    """Whether all layers hold plain keys and values, so that the cache can be cut back to an earlier token."""
+    return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
 def fork_cache(cache: DynamicCache, n_columns: int | None = None) -> DynamicCache:

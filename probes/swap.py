@@ -34,7 +34,8 @@ def swap(vlm: LocalVLM, state: State, images: Sequence[EncodedImage], regime: st
          chunk_tokens: int | None = None) -> State:
     """The state of one row as if, from here on, its images were `images`; the given state stays as it is.
 
-    images: one for each image of the row; pass the old one where it stays.
+    images: one for each image of the row; pass the old one where it stays.  In a trace, rows before the swap are
+    those of the old image for splice and none, and are read again under the new one for recompute.
     """
     check_regime(vlm, regime)
     if len(state.rows) != 1:
@@ -66,7 +67,7 @@ def _spliced(vlm: LocalVLM, state: State, images: Sequence[EncodedImage]) -> Sta
     """Exchange keys and values at image columns.  Reading up to the end of the image is enough: they depend on
     nothing after it, and carry what DeepStack adds."""
     row = state.rows[0].with_images(images)
-    source = prefill(vlm, [row.cut(row.image_end)])
+    source = prefill(vlm, [row.cut(row.image_end)], recorded=False)
     offset = state.n_columns - len(row)                       # padding on the left
     at = torch.tensor([i for i, code in enumerate(row.codes) if code >= IMAGE], device=state.codes.device)
     cache = fork_cache(state.cache)
@@ -77,4 +78,5 @@ def _spliced(vlm: LocalVLM, state: State, images: Sequence[EncodedImage]) -> Sta
     codes = state.codes.clone()
     codes[0, offset:] = torch.frombuffer(bytearray(row.codes), dtype=torch.uint8).to(codes.device)
     # The text's own last output was computed under the old image: its logits are read anew.
-    return replace(state, rows=(row,), cache=cache, codes=codes, logits=None, lineage=(Lineage(),))
+    return replace(state, rows=(row,), cache=cache, codes=codes, logits=None,
+                   lineage=(Lineage(state.lineage[0], len(row)),))

@@ -7,7 +7,7 @@ the model really saw, batched greedy and sampled generation that is the model's 
     vlm    = load_vlm("Qwen/Qwen3-VL-8B-Instruct")                     # or a folder, or tiny:qwen3_vl
     prompt = vlm.prompt("photo.jpg", "What color is the kite?\n(A) red\n(B) blue")
     answer = vlm.generate([prompt], max_new_tokens=512)[0]
-    answer.text, answer.n_image_tokens, answer.image_size
+    answer.text, answer.n_image_tokens, answer.image_sizes
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from transformers import BaseImageProcessor, DynamicCache, PreTrainedModel, ProcessorMixin
-from transformers.cache_utils import DynamicLayer
 from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
 
-from probes.decode import GREEDY, Sampling, decode
+from probes.decode import GREEDY, Sampling, decode_last
 from probes.families import Family
 from probes.layout import EncodedImage, Prompt
 from probes.loading import TINY, choose_attention, load_parts
-from probes.prefix import prefill
+from probes.prefix import check_text_ids, is_croppable, prefill
 from probes.prompts import build_prompt
 from rekey.errors import InputError
 from rekey.geometry import Box
+from rekey.image_modes import apply_orientation, rgb_pixels
 from rekey.images import MAX_ASPECT, load_image, pixel_sha256
 from rekey.records import Generation
 
+ORIENTATION = ExifTags.Base.Orientation
 ImageLike = str | Path | Image.Image | np.ndarray
 
 
@@ -75,18 +76,18 @@ class LocalVLM:
     @cached_property
     def croppable(self) -> bool:
         """Whether its cache can be cut back to an earlier token: all layers hold plain keys and values."""
-        return all(type(layer) is DynamicLayer for layer in DynamicCache(config=self.model.config).layers)
+        return is_croppable(DynamicCache(config=self.model.config))
 
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         ids = self.model.generation_config.eos_token_id
-        ids = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
-        return tuple(sorted(ids or [self.tokenizer.eos_token_id]))
+        ids = [ids] if isinstance(ids, int) else list(ids or [])
+        return tuple(sorted(ids or {self.tokenizer.eos_token_id} - {None}))
 
     @cached_property
     def pad_token_id(self) -> int:
         pad = self.tokenizer.pad_token_id
-        return self.stop_token_ids[0] if pad is None else pad
+        return pad if pad is not None else next(iter(self.stop_token_ids), 0)
 
     @cached_property
     def vision_token_ids(self) -> tuple[int, ...]:
@@ -101,9 +102,13 @@ class LocalVLM:
         return 3 if self.family.positions == "mrope" else 1
 
     @cached_property
+    def n_words(self) -> int:
+        """Size of the vocabulary, as the model has it."""
+        return self.model.get_output_embeddings().weight.shape[0]
+
+    @cached_property
     def never_generated(self) -> torch.Tensor:
-        n_words = self.model.get_output_embeddings().weight.shape[0]
-        return torch.tensor([token for token in self.vision_token_ids if token < n_words], device=self.device)
+        return torch.tensor([token for token in self.vision_token_ids if token < self.n_words], device=self.device)
 
     @cached_property
     def default_sampling(self) -> Sampling:
@@ -145,7 +150,8 @@ class LocalVLM:
                     resize: bool = False) -> tuple[EncodedImage, EncodedImage]:
         """Two images that can stand in for each other: of equal size (VisualSwap, Sec. 3).
 
-        resize: bring both to the size of the smaller one where they differ; else differing sizes are an error.
+        resize: bring both to the size of the smaller one where they differ, whatever its aspect; else differing sizes
+        are an error.
         """
         a, b = _pixels(image_a), _pixels(image_b)
         if a.shape != b.shape:
@@ -173,7 +179,8 @@ class LocalVLM:
 
         In half precision the batch's padding does change rounding, and with it near ties between tokens.
         """
-        return self.continue_from(prompts, [()] * len(prompts), max_new_tokens, sampling, seeds, batch_size)
+        nothing = [] if isinstance(prompts, Prompt) else [()] * len(prompts)
+        return self.continue_from(prompts, nothing, max_new_tokens, sampling, seeds, batch_size)
 
     def continue_from(self, prompts: Sequence[Prompt], said: Sequence[Sequence[int]], max_new_tokens: int,
                       sampling: Sampling = GREEDY, seeds: Sequence[int] | None = None,
@@ -182,16 +189,19 @@ class LocalVLM:
 
         The generations hold only what is new.
         """
-        if len(said) != len(prompts):
-            raise InputError(f"continue_from: {len(prompts)} prompts and {len(said)} lists of token ids; give one "
-                             "per prompt")
-        rows = [prompt.then(ids) for prompt, ids in zip(prompts, said)]
+        if isinstance(prompts, Prompt) or len(said) != len(prompts):
+            raise InputError("generate: expected a list of prompts, and of what each has said already as many lists")
+        if seeds is not None and len(seeds) != len(prompts):
+            raise InputError(f"generate: {len(seeds)} seeds for {len(prompts)} prompt(s); give one per prompt")
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise InputError(f"generate: batch_size is {batch_size}; expected a whole number, at least 1")
+        rows = [prompt.then(check_text_ids(self, ids)) for prompt, ids in zip(prompts, said)]
         size, found = batch_size or max(1, len(rows)), []
         for first in range(0, len(rows), size):
             batch = rows[first:first + size]
             began = time.perf_counter()
-            decoded = decode(self, prefill(self, batch), max_new_tokens, sampling,
-                             None if seeds is None else seeds[first:first + size])
+            decoded = decode_last(self, [prefill(self, batch)], max_new_tokens, sampling,
+                                  None if seeds is None else seeds[first:first + size])
             elapsed_s = time.perf_counter() - began
             found += [Generation(text=self.text_of(out.ids), token_ids=out.ids, n_prompt_tokens=len(row),
                                  n_image_tokens=row.n_image_tokens, finish=out.finish, elapsed_s=elapsed_s,
@@ -210,7 +220,7 @@ class LocalVLM:
                 "devices": sorted({str(parameter.device) for parameter in self.model.parameters()})}
 
 
-def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", attention: str = "auto",
+def load_vlm(name: str | Path, dtype: str = "auto", device_map: str | dict = "auto", attention: str = "auto",
              min_pixels: int | None = None, max_pixels: int | None = None, revision: str | None = None) -> LocalVLM:
     """Load a vision-language model by hub id or folder, or tiny:FAMILY for random weights.
 
@@ -218,13 +228,15 @@ def load_vlm(name: str, dtype: str = "auto", device_map: str | dict = "auto", at
     device_map: as in transformers ("auto" spreads over all GPUs).  attention: "auto", "sdpa", "flash_attention_2".
     min_pixels, max_pixels: image area; by default what the checkpoint's processor says.
     """
-    device_map = _checked_device(device_map)
-    on_gpu = device_map != "cpu" and torch.cuda.is_available()
+    device_map = _checked_device(device_map if isinstance(device_map, dict) else str(device_map))
+    places = device_map.values() if isinstance(device_map, dict) else [device_map]
+    on_gpu = torch.cuda.is_available() and not all(str(place) == "cpu" for place in places)
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in ("auto", *kinds):
         raise InputError(f"dtype {dtype!r}: expected auto, {', '.join(kinds)}")
     kind = kinds[dtype] if dtype != "auto" else torch.bfloat16 if on_gpu else torch.float32
     attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
+    name = str(name)
     model, processor, family = load_parts(name, kind, device_map, attention, revision)
     if revision is None and not name.startswith(TINY):
         revision = getattr(model.config, "_commit_hash", None)
@@ -248,7 +260,7 @@ def _checked_device(device_map: str | dict) -> str | dict:
 def _limits(processor: ProcessorMixin, min_pixels: int | None, max_pixels: int | None) -> PixelLimits | None:
     """The processor's limits with the user's put in; None where the processor has no such limits."""
     kind, size = processor.image_processor, processor.image_processor.size
-    if not size.get("shortest_edge"):
+    if not size.get("shortest_edge") or not size.get("longest_edge"):
         if min_pixels is not None or max_pixels is not None:
             raise InputError(f"min_pixels, max_pixels: {type(kind).__name__} has no such limits; leave them out")
         return None
@@ -270,11 +282,11 @@ def _filled(processor: BaseImageProcessor, height: int, width: int) -> tuple[int
 
 
 def _pixels(image: ImageLike) -> np.ndarray:
-    """uint8 (height, width, 3) of a file (by the toolkit's one rule), a PIL image or an array."""
+    """uint8 (height, width, 3) of a file, a PIL image (both by the toolkit's one rule) or an array."""
     if isinstance(image, str | Path):
         return load_image(image).pixels
     if isinstance(image, Image.Image):
-        return np.asarray(image.convert("RGB"))
+        return np.ascontiguousarray(apply_orientation(rgb_pixels(image, None)[0], image.getexif().get(ORIENTATION, 1)))
     if not (isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3):
         raise InputError(f"image: got {type(image).__name__}; expected a path, a PIL image, or a uint8 array (height, "
                          "width, 3)")

@@ -198,7 +198,7 @@ def test_sampling_without_a_seed_for_every_row_is_refused():
 
 def test_no_tokens_cannot_be_asked_for():
     vlm, state = batch_of("qwen3_vl")
-    with refused(r"^decode: max_new_tokens is 0; expected at least 1$"):
+    with refused(r"^decode: max_new_tokens is 0; expected a whole number, at least 1$"):
         decode(vlm, state, 0)
 
 

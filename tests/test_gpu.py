@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from probing import ALL, QUESTION, image
+from probing import ALL, QUESTION, image, plain_generate, processor_inputs
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import is_flash_attn_2_available
 
 from probes import mass_triton
 from probes.attention import recording_image_attention, rescore
 from probes.decode import decode
 from probes.layout import IMAGE
 from probes.mass import group_mass
-from probes.prefix import extend, prefill
+from probes.prefix import prefill
 from probes.steering import steering_image_attention
-from probes.vlm import load_vlm
+from probes.vlm import LocalVLM, load_vlm
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-needs_flash = pytest.mark.skipif(importlib.util.find_spec("flash_attn") is None, reason="flash-attn is not installed")
+needs_flash = pytest.mark.skipif(not is_flash_attn_2_available(), reason="flash-attn is not installed")
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = [([image(0)], QUESTION), ([image(1, 60, 200)], "Where?"),
@@ -31,9 +34,32 @@ ROWS = [([image(0)], QUESTION), ([image(1, 60, 200)], "Where?"),
 N = 12
 
 
-def loaded(family: str, dtype: str, attention: str = "sdpa"):
-    vlm = load_vlm(f"tiny:{family}", dtype=dtype, device_map="cuda", attention=attention)
+def loaded(family: str, dtype: str):
+    vlm = load_vlm(f"tiny:{family}", dtype=dtype, device_map="cuda", attention="sdpa")
     return vlm, [vlm.prompt(*row) for row in ROWS]
+
+
+@contextmanager
+def flash_text(vlm: LocalVLM) -> Iterator[None]:
+    """The language model under FlashAttention-2; the vision tower stays as it is, so image features do too."""
+    vlm.model.set_attn_implementation({"text_config": "flash_attention_2", "vision_config": "sdpa"})
+    try:
+        yield
+    finally:
+        vlm.model.set_attn_implementation("sdpa")
+
+
+def waits_for_device(run: Callable[[], object]) -> int:
+    """How many calls of torch make the CPU wait for the GPU while `run` runs."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            run()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -47,14 +73,16 @@ def test_recording_changes_no_token_on_cuda(family, dtype):
 
 
 @pytest.mark.parametrize("family", ALL)
-def test_float32_masses_on_cuda_are_those_of_the_cpu(family):
+def test_float32_masses_on_cuda_are_those_of_the_cpu(family, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)      # the image patches enter by a convolution
     vlm, prompts = loaded(family, "float32")
     with recording_image_attention(vlm) as trace:
         said = vlm.generate(prompts, N)
     on_cpu = load_vlm(f"tiny:{family}", dtype="float32", device_map="cpu")
     for prompt, out, sequence in zip(prompts, said, trace.sequences()):
         expected = rescore(on_cpu, prompt, out.token_ids)
-        assert np.abs(sequence.scores - expected.scores).max() < 1e-4
+        # Other orders of summation; noise of 1e-7 on the weights already moves these masses by up to 3e-5.
+        assert np.abs(sequence.scores - expected.scores).max() < 1e-3
         everything = sequence.scores + sequence.sink + sequence.template + sequence.question + sequence.generated
         assert np.abs(everything - 1).max() < 1e-4
 
@@ -92,13 +120,24 @@ def test_decoding_uses_the_triton_kernel_and_it_agrees_with_torch(monkeypatch):
     monkeypatch.setattr(mass_triton, "write_partial_mass", counted)
     with recording_image_attention(vlm) as fast:
         said = vlm.generate(prompts[:1], N)[0].token_ids
-    assert launches
+    assert len(launches) == 2 * len(fast.layers)            # the prompt, and then all steps at once
     monkeypatch.setattr(mass_triton, "available", lambda *_: False)
     n = len(launches)
     with recording_image_attention(vlm) as slow:
         assert vlm.generate(prompts[:1], N)[0].token_ids == said
     assert len(launches) == n
     assert np.abs(fast.scores - slow.scores).max() < 1e-4
+
+
+def test_a_static_cache_is_recorded_alike_on_cuda():
+    vlm, _ = loaded("qwen3_vl", "float32")
+    inputs = {name: value.to(vlm.device) for name, value in processor_inputs(vlm, ROWS[:2]).items()}
+    with recording_image_attention(vlm) as dynamic:
+        said = plain_generate(vlm, inputs, N).sequences
+    with recording_image_attention(vlm) as static:
+        again = plain_generate(vlm, inputs, N, cache_implementation="static", disable_compile=True).sequences
+    assert torch.equal(said, again)
+    assert np.abs(dynamic.scores - static.scores).max() < 1e-3
 
 
 def test_the_mass_of_a_long_half_precision_context_is_that_of_float64():
@@ -112,45 +151,61 @@ def test_the_mass_of_a_long_half_precision_context_is_that_of_float64():
     assert (found - expected).abs().max() < 1e-5
 
 
-def test_recording_waits_for_the_device_only_when_the_trace_is_read():
+@pytest.mark.parametrize("n_prompts", [1, 3])
+def test_recording_makes_decoding_wait_for_the_device_no_more_often(n_prompts, monkeypatch):
     vlm, prompts = loaded("qwen3_vl", "bfloat16")
-    state = extend(vlm, prefill(vlm, prompts[:1]), [[5]])
+    state = prefill(vlm, prompts[:n_prompts])
+    launches, write = [], mass_triton.write_partial_mass
+
+    def counted(*args, **kwargs):
+        launches.append(1)
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(mass_triton, "write_partial_mass", counted)
+    decode(vlm, state, 40)
+    with recording_image_attention(vlm):
+        decode(vlm, state, 40)                              # compiles the kernel for both numbers of rows
+    launches.clear()
+    plain = waits_for_device(lambda: decode(vlm, state, 40))
     with recording_image_attention(vlm) as trace:
-        decode(vlm, state, 2)
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for step in trace._steps:
-                assert all(mass.is_cuda for mass in step.masses.values())
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-    assert trace.scores.shape[-1] >= 2
+        recorded = waits_for_device(lambda: decode(vlm, state, 40))
+        assert len(launches) >= len(trace.layers), "32 steps were summed while waits were counted"
+        read = waits_for_device(trace.sequences)
+    assert plain >= 2, "decoding looks every 16 tokens which rows have finished"
+    assert recorded == plain
+    assert read >= len(trace.layers), "reading the trace has to wait"
 
 
 @needs_flash
 @pytest.mark.parametrize("family", [family for family in ALL if family != "kimi_k25"])
 def test_flash_attention_records_what_sdpa_records(family):
-    sdpa, prompts = loaded(family, "bfloat16")
-    flash, _ = loaded(family, "bfloat16", "flash_attention_2")
-    words = sdpa.encode(" it is red or blue so let me look again")
-    for prompt in prompts:
-        a, b = rescore(sdpa, prompt, words), rescore(flash, prompt, words)
-        assert np.abs(a.scores[0] - b.scores[0]).max() < 2e-2              # the first layer reads equal inputs
-        assert np.abs(a.scores - b.scores).mean() < 2e-2
-    with recording_image_attention(flash) as trace:
-        said = [out.token_ids for out in flash.generate(prompts, N)]
-    assert said == [out.token_ids for out in flash.generate(prompts, N)]
+    vlm, prompts = loaded(family, "bfloat16")
+    words = vlm.encode(" it is red or blue so let me look again")
+    by_sdpa = [rescore(vlm, prompt, words) for prompt in prompts]
+    with flash_text(vlm):
+        by_flash = [rescore(vlm, prompt, words) for prompt in prompts]
+        plain = [out.token_ids for out in vlm.generate(prompts, N)]
+        with recording_image_attention(vlm) as trace:
+            assert [out.token_ids for out in vlm.generate(prompts, N)] == plain
+    for a, b in zip(by_sdpa, by_flash):
+        # The first layer that attends reads equal inputs; later ones read what the kernels rounded differently.
+        assert np.abs(a.scores[0] - b.scores[0]).max() < 1e-4
+        assert np.abs(a.scores - b.scores).mean() < 0.02
     assert np.isfinite(trace.scores).all()
 
 
 @needs_flash
 def test_flash_attention_is_steered_as_sdpa_is():
-    logits = []
-    for attention in ("sdpa", "flash_attention_2"):
-        vlm, prompts = loaded("qwen3_vl", "bfloat16", attention)
+    vlm, prompts = loaded("qwen3_vl", "bfloat16")
+
+    def logits() -> torch.Tensor:
         with steering_image_attention(vlm, log_bias=1.0, layers=[1, 2]):
-            logits.append(prefill(vlm, prompts[:1]).logits)
-    assert (logits[0] - logits[1]).abs().max() < 0.25 * logits[0].std()
+            return prefill(vlm, prompts[:1]).logits
+
+    by_sdpa, unsteered = logits(), prefill(vlm, prompts[:1]).logits
+    with flash_text(vlm):
+        by_flash = logits()
+    assert (by_sdpa - by_flash).abs().mean() < 0.5 * (by_sdpa - unsteered).abs().mean()
 
 
 def test_the_bench_writes_its_table_on_the_device(tmp_path):

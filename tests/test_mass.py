@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from probes import mass
-from probes.mass import KeyGroups, group_mass, group_mass_from_lse, membership
+from probes.mass import KeyGroups, group_mass, membership
 
 N_GROUPS = 5
 IMAGE, SINK, QUESTION, GENERATED = 1, 2, 3, 4
@@ -156,51 +156,6 @@ def test_views_with_other_strides_give_the_same_masses():
         for strided in (time_first, roomy[:, :, :97]):
             found = group_mass(rows_first[:, :, -n_rows:], strided, codes, N_GROUPS, scaling, codes != 0)
             assert largest_difference(found, plain) < 1e-6
-
-
-def lse_of(query, key, scaling, visible):
-    key = key.double().repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-    scores = query.double() @ key.transpose(2, 3) * scaling
-    return torch.logsumexp(scores.masked_fill(~visible, -torch.inf), dim=-1).float()
-
-
-@pytest.mark.parametrize("n_rows", [1, 5, 97])
-@pytest.mark.parametrize("window", [None, 40])
-@pytest.mark.parametrize("columns", [(0, 97), (20, 70), (0, 40), (50, 97), (30, 30)])
-def test_with_the_kernels_log_sum_exp_only_the_columns_are_read(n_rows, window, columns):
-    query, key, codes, scaling = example(n_rows=n_rows)
-    start, stop = columns
-    codes[:, :start][codes[:, :start] != 0] = GENERATED
-    codes[:, stop:][codes[:, stop:] != 0] = GENERATED
-    visible = visible_keys(n_rows, 97, codes != 0, window)
-    alive = visible.any(-1, keepdim=True)
-    lse = lse_of(query, key, scaling, visible)
-    expected = reference(query, key, codes, scaling, visible)
-    key[:, :, :start] = torch.nan
-    key[:, :, stop:] = torch.nan
-    found = group_mass_from_lse(query, key, lse, codes, N_GROUPS, scaling, columns, GENERATED,
-                                sliding_window=window, rows_per_block=7)
-    assert found.isfinite().all() and found.min() >= 0.0
-    assert largest_difference(found * alive, expected) < 5e-6
-    assert (found[..., GENERATED] == 1.0).masked_fill(alive[..., 0], True).all(), "rows that see no key"
-
-
-def test_a_padding_key_with_a_huge_score_does_not_overflow_the_log_sum_exp_form():
-    query, key, codes, scaling = example(n_rows=5)
-    visible = visible_keys(5, 97, codes != 0)
-    lse = lse_of(query, key, scaling, visible)
-    expected = reference(query, key, codes, scaling, visible)
-    key[1, :, :7] = 1e4
-    found = group_mass_from_lse(query, key, lse, codes, N_GROUPS, scaling, (0, 97), GENERATED)
-    assert largest_difference(found, expected) < 5e-6
-
-
-def test_pytorchs_own_log_sum_exp_can_be_used():
-    query, key, codes, scaling = example(n_rows=1, n_batch=1)
-    expanded = key.repeat_interleave(2, dim=1)
-    _, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, expanded, expanded, scale=scaling)
-    found = group_mass_from_lse(query, key, lse, codes, N_GROUPS, scaling, (0, 97), GENERATED)
-    assert largest_difference(found, group_mass(query, key, codes, N_GROUPS, scaling)) < 5e-6
 
 
 def test_key_groups_grow_like_codes_built_anew_at_every_step():

@@ -158,9 +158,12 @@ def test_latent_attention_holds_no_keys():
 
 
 def test_the_block_lets_go_of_the_cache_when_it_ends(vlm):
+    prompt = vlm.prompt(image(0), "What color?")
     with recording_image_attention(vlm) as trace:
-        vlm.generate([vlm.prompt(image(0), "What color?")], 4)
-        assert trace._waiting
+        vlm.generate([prompt], 4)
+        assert not trace._waiting                   # our decoding says when it ends
+        vlm.model.generate(**processor_inputs(vlm, [([image(0)], "What?")]), max_new_tokens=4)
+        assert trace._waiting                       # transformers' own does not
     assert not trace._waiting
 
 

@@ -279,7 +279,7 @@ def test_what_was_said_is_continued_by_ids_and_only_the_rest_comes_back():
     rest = vlm.continue_from(prompts, [whole[0][:5], whole[1][:9]], 7)
     assert [answer.token_ids for answer in rest] == [whole[0][5:12], whole[1][9:16]]
     assert rest[0].n_prompt_tokens == len(prompts[0]) + 5
-    with refused(r"^continue_from: 2 prompts and 1 lists of token ids; give one per prompt$"):
+    with refused(r"^generate: expected a list of prompts, and of what each has said already as many lists$"):
         vlm.continue_from(prompts, [[5]], 7)
 
 
