@@ -9,6 +9,8 @@ of forward passes.  A sampled row depends on its own seed and not on the rows be
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -50,8 +52,9 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or not 0 <= self.min_p < 1 \
-                or self.repetition_penalty <= 0:
+        good = (0 <= self.temperature < math.inf, isinstance(self.top_k, int) and self.top_k >= 0, 0 < self.top_p <= 1,
+                0 <= self.min_p < 1, 0 < self.repetition_penalty < math.inf)
+        if not all(good):
             raise InputError(f"sampling: {self}; expected temperature >= 0, 0 < top_p <= 1, top_k >= 0 (0: all), "
                              "0 <= min_p < 1, repetition_penalty > 0")
 
@@ -189,12 +192,25 @@ def _said(vlm: LocalVLM, batch: _Batch, logits: torch.Tensor, processors: Logits
     return said
 
 
+def whole(number: int, what: str) -> int:
+    """A whole number of any integer type."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise InputError(f"{what} is {number!r}; expected a whole number") from None
+
+
 def _check(max_new_tokens: int, sampling: Sampling, seeds: Sequence[int] | None, n_rows: int) -> None:
-    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+    if whole(max_new_tokens, "max_new_tokens") < 1:
         raise InputError(f"decode: max_new_tokens is {max_new_tokens}; expected a whole number, at least 1")
-    if seeds is not None and not all(isinstance(seed, int) for seed in seeds):
-        raise InputError(f"decode: seeds are {list(seeds)}; expected whole numbers")
-    if sampling.temperature > 0 and (seeds is None or len(seeds) != n_rows):
+    if not isinstance(sampling, Sampling):
+        raise InputError(f"decode: sampling is {sampling!r}; expected a Sampling")
+    if seeds is not None and not isinstance(seeds, str) and hasattr(seeds, "__len__"):
+        for seed in seeds:
+            whole(seed, "seed")
+    elif seeds is not None:
+        raise InputError(f"decode: seeds are {seeds!r}; expected a list of whole numbers")
+    if (sampling.temperature > 0 or seeds is not None) and (seeds is None or len(seeds) != n_rows):
         raise InputError(f"decode: sampling needs one seed per row; got {seeds} for {n_rows} row(s)")
 
 
@@ -207,7 +223,7 @@ def _start(vlm: LocalVLM, state: State, room: int, sampling: Sampling, seeds: Se
             written[number, :state.n_columns][state.mask[number]] = torch.tensor(row.ids, device=device)
     uniform = None
     if sampling.temperature > 0:
-        uniform = torch.stack([torch.rand(room, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        uniform = torch.stack([torch.rand(room, generator=torch.Generator().manual_seed(int(seed)), dtype=torch.float64)
                                for seed in seeds]).to(device)
     lineage = [Lineage(line, len(row)) for line, row in zip(state.lineage, state.rows)]
     columns = Columns(codes=state.codes, n=state.n_columns, n_codes=n_codes(state.rows),

@@ -7,14 +7,15 @@ what comes later is generated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Token
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
-from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
+from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
 from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
 from probes.layout import IMAGE, MAX_IMAGES, PADDING, QUESTION, SINK
@@ -54,6 +55,7 @@ class InferredColumns:
         self.image_token_id = config.image_token_id
         self.columns: Columns | None = None
         self.cache = None
+        self.keys: Callable[[], torch.Tensor | None] = lambda: None         # of one layer, as the last pass left them
         self.token: Token | None = None
 
     def enter(self, args: tuple, kwargs: dict) -> None:
@@ -68,11 +70,14 @@ class InferredColumns:
         if n_past == 0:
             self.columns = self._first(ids, mask)
         elif self._continues(cache, n_past, len(ids)):
+            if (ids == self.image_token_id).any():
+                raise InputError("attention: an image is read in a later pass than the first; expected the whole "
+                                 "prompt at once (no prefill_chunk_size), or a State (probes.prefix)")
             self._next(self.columns, ids.shape[1])
         else:
-            raise InputError(f"attention: the cache holds {n_past} tokens that were not read in this block; open the "
-                             "block before the prompt is read, or continue from a State (probes.prefix), which knows "
-                             "its tokens")
+            raise InputError(f"attention: the cache holds {n_past} tokens that were not read in this block, or its "
+                             "rows were exchanged (beam search); open the block before the prompt is read and "
+                             "generate without beams, or continue from a State (probes.prefix)")
         self.columns.plain_mask = mask is None or not isinstance(mask, dict) and mask.dim() == 2
         # Static caches have room behind, quantized ones change old keys.
         self.columns.grows = cache is not None and all(
@@ -82,16 +87,21 @@ class InferredColumns:
 
     def _continues(self, cache, n_past: int, n_rows: int) -> bool:
         return (self.columns is not None and cache is self.cache and self.columns.n == n_past
-                and n_rows == len(self.columns.rows))
+                and n_rows == len(self.columns.rows) and _some_keys(cache) is self.keys())
 
     def leave(self, *_) -> None:
         """After a forward pass, or an exception in it."""
         if self.token is not None:
             COLUMNS.reset(self.token)
             self.token = None
+            keys = _some_keys(self.cache)
+            self.keys = (lambda: None) if keys is None else weakref.ref(keys)
 
     def _first(self, ids: torch.Tensor, mask: torch.Tensor | dict | None) -> Columns:
         real = _real_tokens(ids, mask)
+        if not real[:, -1].all():
+            raise InputError("attention: a row ends in padding; expected padding on the left "
+                             "(padding_side=\"left\"), so that the last column is the last token of every row")
         of_image = (ids == self.image_token_id) & real
         number = (of_image & ~pad(of_image, (1, 0))[:, :-1]).cumsum(1) - 1
         if number.max() >= MAX_IMAGES:
@@ -112,6 +122,12 @@ class InferredColumns:
         columns.n += n_new
         columns.lengths = [length + n_new for length in columns.lengths]
         columns.n_new, columns.n_recorded = [n_new] * len(columns.rows), n_new
+
+
+def _some_keys(cache: Cache | None) -> torch.Tensor | None:
+    """The keys of the first layer that has some: another tensor once rows were exchanged or cut behind our back."""
+    layers = cache.layers if cache is not None else []
+    return next((layer.keys for layer in layers if getattr(layer, "keys", None) is not None), None)
 
 
 def _real_tokens(ids: torch.Tensor, mask: torch.Tensor | dict | None) -> torch.Tensor:

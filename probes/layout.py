@@ -123,7 +123,9 @@ class Prompt:
         return len(self.codes) if first < 0 else first
 
     def then(self, ids: Sequence[int], group: int = GENERATED) -> Prompt:
-        """The sequence with text `ids` after it."""
+        """The sequence with text `ids` after it.  group: TEMPLATE, QUESTION or GENERATED."""
+        if group not in (TEMPLATE, QUESTION, GENERATED):
+            raise InputError(f"group {group!r}: expected TEMPLATE, QUESTION or GENERATED of probes.layout")
         return Prompt((*self.ids, *ids), self.codes + bytes([group]) * len(ids), self.images)
 
     def cut(self, n_tokens: int) -> Prompt:

@@ -33,15 +33,15 @@ TINY = "tiny:"
 def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention: str,
                revision: str | None) -> tuple[PreTrainedModel, ProcessorMixin, Family]:
     """Model, processor and family of `name`: a hub id, a folder, or tiny:FAMILY (random weights)."""
+    check_transformers()
     if name.startswith(TINY):
         model, processor = tiny_model(name.removeprefix(TINY), dtype=dtype, attn_implementation=attention)
         return _placed(model, device_map), processor, family_of(model.config)
-    check_transformers()
     try:
         family = family_of(_config(name, revision))
         _check_weights(Path(name))
         processor = AutoProcessor.from_pretrained(name, revision=revision)
-        if not hasattr(processor, "image_processor") or len(processor.tokenizer) == 0:
+        if not hasattr(processor, "image_processor") or not processor.tokenizer("a")["input_ids"]:
             raise InputError("its processor is not complete; expected tokenizer.json, and preprocessor_config.json or "
                              "processor_config.json, beside the weights; copy the whole model folder")
         model, report = getattr(transformers, family.model_class).from_pretrained(
@@ -53,7 +53,8 @@ def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention:
                              f"{', ...' if len(lost) > 2 else ''}) and would be random; download it again")
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError, StrictDataclassError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, SafetensorError,
+            StrictDataclassError) as error:
         raise InputError(f"{name}: {_reason(name, error)}") from error
     return model.eval(), processor, family
 

@@ -27,7 +27,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from probes.interpose import COLUMNS, Columns, Lineage, WatchedRow
-from probes.layout import GENERATED, IMAGE, PADDING, QUESTION, TEMPLATE, Prompt, rope_positions
+from probes.layout import GENERATED, IMAGE, PADDING, SINK, TEMPLATE, Prompt, rope_positions
 from rekey.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,12 +66,9 @@ def prefill(vlm: LocalVLM, prompts: Sequence[Prompt], chunk_tokens: int | None =
     chunk_tokens: read the text after the last image in pieces of this many tokens, for prompts whose
     activations would not fit at once.  recorded: False hides the reading from a recording block.
     """
-    if not prompts or not all(isinstance(prompt, Prompt) and len(prompt) for prompt in prompts):
-        raise InputError(f"prompts: got {type(prompts).__name__} of {len(prompts)}; expected a list of at least one "
-                         "prompt (vlm.prompt) that has tokens")
-    for prompt in prompts:
-        check_text_ids(vlm, [token for token, code in zip(prompt.ids, prompt.codes) if code == GENERATED])
-        check_length(vlm, len(prompt))
+    check_prompts(vlm, prompts)
+    if not prompts or chunk_tokens is not None and chunk_tokens < 1:
+        raise InputError(f"prefill: {len(prompts)} prompts, chunk_tokens {chunk_tokens}; expected at least one of each")
     width = max(map(len, prompts))
     starts = [width - len(prompt) for prompt in prompts]
     codes = np.full((len(prompts), width), PADDING, np.uint8)
@@ -115,13 +112,24 @@ def extend(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]], group: int
     if min(n_new) < max(n_new) and not state.is_croppable:
         raise InputError(f"extend: got {n_new} token ids; expected equal numbers, since {vlm.family.title} keeps a "
                          "state that padding would change; extend rows one at a time")
-    kinds = [group] * len(ids) if isinstance(group, int) else list(group)
-    if len(kinds) != len(ids) or not {TEMPLATE, QUESTION, GENERATED}.issuperset(kinds):
-        raise InputError(f"extend: group {group}; expected TEMPLATE, QUESTION or GENERATED of probes.layout")
+    kinds = list(group) if isinstance(group, list | tuple) else [group] * len(ids)
+    if len(kinds) != len(ids):
+        raise InputError(f"extend: {len(kinds)} groups for {len(ids)} row(s); give one for all or one per row")
     longer = [row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)]
     for row in longer:
         check_length(vlm, len(row))
     return _read_on(vlm, state, longer)
+
+
+def check_prompts(vlm: LocalVLM, prompts: Sequence[Prompt]) -> None:
+    """A list of prompts whose text is text and that are no longer than the model was made for."""
+    if not isinstance(prompts, list | tuple) or not all(isinstance(row, Prompt) and len(row) for row in prompts):
+        raise InputError(f"prompts: got {prompts!r:.60}; expected a list of prompts, as vlm.prompt makes one")
+    around = set(vlm.vision_token_ids) - {vlm.model.config.image_token_id}       # what opens and closes an image
+    for prompt in prompts:
+        check_text_ids(vlm, [token for token, code in zip(prompt.ids, prompt.codes)
+                             if code < IMAGE and not (code in (SINK, TEMPLATE) and token in around)])
+        check_length(vlm, len(prompt))
 
 
 def check_text_ids(vlm: LocalVLM, ids: Iterable[int]) -> list[int]:

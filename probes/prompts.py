@@ -4,7 +4,7 @@ The chat template is rendered once, tokenized once, and every image placeholder 
 the image's tokens.  What follows (reasoning, a reflection phrase) is appended as ids, so no text is ever
 tokenized twice and no template can drop or close a model's reasoning on the way.
 
-    prompt = build_prompt(processor, family, [encoded], "What color is the kite?\n(A) red\n(B) blue")
+    prompt = build_prompt(processor, image_token_id, [encoded], "What color is the kite?\n(A) red\n(B) blue")
     prompt.ids, prompt.codes
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from probes.layout import QUESTION, SINK, TEMPLATE, EncodedImage, Prompt
 from rekey.errors import InputError
 
-PLACEHOLDER = "what-is-asked"      # as good as any text that no template holds
+PLACEHOLDER = "\ue000question\ue000"      # of private-use characters, which no template or question holds
 
 if TYPE_CHECKING:
     from transformers import ProcessorMixin

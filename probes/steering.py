@@ -12,6 +12,7 @@ others come from the kernel, FlashAttention-2 included, which knows no additive 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ def steering_image_attention(model: LocalVLM | PreTrainedModel, log_bias: float 
     """
     if (log_bias is None) == (gain is None):
         raise InputError(f"steering: log_bias is {log_bias} and gain is {gain}; give exactly one of them")
+    if not isinstance(strength := gain if log_bias is None else log_bias, int | float) or not math.isfinite(strength):
+        raise InputError(f"steering: log_bias or gain is {strength!r}; expected a finite number")
     network = network_of(model)
     modules = text_attention_modules(network)
     config = network.config.get_text_config()
@@ -76,6 +79,7 @@ def steering_image_attention(model: LocalVLM | PreTrainedModel, log_bias: float 
 
     def steer(call: AttentionCall, proceed: Callable[[], tuple]) -> tuple:
         output, columns = proceed(), COLUMNS.get()
+        plan.n_calls += 1
         which = None if columns is None else plan.rows(columns, call.query)
         if which is None:
             return output
@@ -85,8 +89,22 @@ def steering_image_attention(model: LocalVLM | PreTrainedModel, log_bias: float 
                                        log_bias, gain, region)
         return (mixed, *output[1:])
 
-    with known_columns(network), interposed([modules[layer] for layer in chosen], steer):
-        yield
+    def opened(*_) -> None:
+        plan.n_calls = 0
+
+    def closed(*_) -> None:
+        if plan.n_calls != len(chosen):
+            raise InputError(f"steering: {plan.n_calls} of {len(chosen)} layers ran under the kernel that was set "
+                             "when the block was opened; set_attn_implementation belongs before the block")
+
+    with known_columns(network):
+        hooks = [network.register_forward_pre_hook(opened), network.register_forward_hook(closed)]
+        try:
+            with interposed([modules[layer] for layer in chosen], steer):
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def _steered(call: AttentionCall, output: torch.Tensor, columns: Columns, which: torch.Tensor, heads: torch.Tensor,
@@ -121,14 +139,14 @@ def _steered(call: AttentionCall, output: torch.Tensor, columns: Columns, which:
             read = torch.einsum("bghrt,bgtd->brghd", weights.unflatten(1, (keys.shape[1], -1)), values).flatten(2, 3)
             at = slice(output.shape[1] - n_rows + rows.start, output.shape[1] - n_rows + rows.stop)
             output[batch, at] = torch.where(which[batch, rows, None, None], read.to(output.dtype), output[batch, at])
-    return output, _SteeredRows(which, masses)
+    return output, _SteeredRows(which, masses.detach())
 
 
 class _Plan:
     """Which query rows are steered: worked out once per forward pass, on each device once."""
 
     def __init__(self, head_mask: torch.Tensor, wanted: Callable[[int], bool]):
-        self.wanted = wanted
+        self.wanted, self.n_calls = wanted, 0
         self.head_mask = {torch.device("cpu"): head_mask}
         self.of: tuple[Columns, int] | None = None
         self.flags: dict[torch.device, torch.Tensor] = {}

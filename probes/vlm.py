@@ -24,11 +24,11 @@ from PIL import ExifTags, Image
 from transformers import BaseImageProcessor, DynamicCache, PreTrainedModel, ProcessorMixin
 from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
 
-from probes.decode import GREEDY, Sampling, decode_last
+from probes.decode import GREEDY, Sampling, decode_last, whole
 from probes.families import Family
 from probes.layout import EncodedImage, Prompt
 from probes.loading import TINY, choose_attention, load_parts
-from probes.prefix import check_text_ids, is_croppable, prefill
+from probes.prefix import check_prompts, check_text_ids, is_croppable, prefill
 from probes.prompts import build_prompt
 from rekey.errors import InputError
 from rekey.geometry import Box
@@ -171,6 +171,8 @@ class LocalVLM:
         """
         listed = images if isinstance(images, list | tuple) else [images]
         encoded = [image if isinstance(image, EncodedImage) else self.encode_image(image) for image in listed]
+        if not isinstance(question, str) or not isinstance(system, str | None):
+            raise InputError(f"prompt: the question is {question!r:.40}, the system text {system!r:.40}; expected text")
         return build_prompt(self.processor, self.model.config.image_token_id, encoded, question, system, thinking)
 
     def generate(self, prompts: Sequence[Prompt], max_new_tokens: int, sampling: Sampling = GREEDY,
@@ -179,7 +181,7 @@ class LocalVLM:
 
         In half precision the batch's padding does change rounding, and with it near ties between tokens.
         """
-        nothing = [] if isinstance(prompts, Prompt) else [()] * len(prompts)
+        nothing = [()] * len(prompts) if isinstance(prompts, list | tuple) else []
         return self.continue_from(prompts, nothing, max_new_tokens, sampling, seeds, batch_size)
 
     def continue_from(self, prompts: Sequence[Prompt], said: Sequence[Sequence[int]], max_new_tokens: int,
@@ -189,12 +191,13 @@ class LocalVLM:
 
         The generations hold only what is new.
         """
-        if isinstance(prompts, Prompt) or len(said) != len(prompts):
+        if not isinstance(prompts, list | tuple) or not hasattr(said, "__len__") or len(said) != len(prompts):
             raise InputError("generate: expected a list of prompts, and of what each has said already as many lists")
-        if seeds is not None and len(seeds) != len(prompts):
+        if hasattr(seeds, "__len__") and len(seeds) != len(prompts):
             raise InputError(f"generate: {len(seeds)} seeds for {len(prompts)} prompt(s); give one per prompt")
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        if batch_size is not None and whole(batch_size, "batch_size") < 1:
             raise InputError(f"generate: batch_size is {batch_size}; expected a whole number, at least 1")
+        check_prompts(self, prompts)
         rows = [prompt.then(check_text_ids(self, ids)) for prompt, ids in zip(prompts, said)]
         size, found = batch_size or max(1, len(rows)), []
         for first in range(0, len(rows), size):

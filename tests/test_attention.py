@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import probing
 import pytest
 import torch
 from probing import (
@@ -81,6 +84,14 @@ def every_family_and_batch(test):
 
 def mass_of(found: Run, wanted: torch.Tensor) -> np.ndarray:
     return eager_mass(found.eager, wanted)
+
+
+def up_to_the_mask(kernel):
+    """`kernel` for a static cache, as FlashAttention-2 unpads one: keys that the mask does not cover are not read."""
+    def kernel_of_seen_keys(module, query, key, value, attention_mask, **kwargs):
+        n_seen = key.shape[2] if attention_mask is None else attention_mask.shape[1]
+        return kernel(module, query, key[:, :, :n_seen], value[:, :, :n_seen], attention_mask, **kwargs)
+    return kernel_of_seen_keys
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray, limit: float = 1e-5) -> None:
@@ -175,6 +186,29 @@ def test_a_static_cache_is_recorded_alike(family):
     assert_close(trace.scores, mass_of(found, found.codes >= IMAGE))
 
 
+@pytest.mark.parametrize("family", CROPPABLE)
+def test_one_row_without_padding_in_a_static_cache_is_recorded_from_its_first_step_on(family):
+    """Without padding the first pass may come with no mask, and only the columns tell keys from empty room."""
+    vlm, found = tiny_vlm(family), run(family, (0,))
+    with recording_image_attention(vlm.model) as trace:
+        out = plain_generate(vlm, processor_inputs(vlm, ROWS[:1]), N, **STATIC)
+    assert out.sequences[:, -N:].tolist() == found.eager.ids
+    assert_close(trace.scores, mass_of(found, found.codes >= IMAGE)[0])
+    assert_close(trace.sequences()[0].generated, mass_of(found, found.codes == GENERATED)[0])
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "kimi_k25"])
+def test_under_flash_attention_a_static_cache_with_padding_is_recorded_alike(family, monkeypatch):
+    """FlashAttention-2 gets a mask shorter than a static cache's keys and reads no further than it."""
+    monkeypatch.setattr(probing, "flash_stand_in", up_to_the_mask(probing.flash_stand_in))
+    vlm, found = tiny_vlm(family), run(family, (0, 1, 2))
+    with flash_text(vlm) as calls, recording_image_attention(vlm.model) as trace:
+        out = plain_generate(vlm, processor_inputs(vlm, ROWS), N, **STATIC)
+    assert len(calls) == N * n_attention_layers(vlm) and all(calls), "every call had a mask"
+    assert out.sequences[:, -N:].tolist() == found.eager.ids
+    assert_close(trace.scores, mass_of(found, found.codes >= IMAGE))
+
+
 @pytest.mark.parametrize("family", ALL)
 def test_three_samples_of_one_prompt_are_three_sequences(family):
     vlm = tiny_vlm(family)
@@ -241,6 +275,13 @@ def test_a_layer_that_the_model_lacks_is_one_clear_line(layers):
     with pytest.raises(InputError) as error, recording_image_attention(tiny_vlm("qwen3_vl"), layers=layers):
         pass
     assert str(error.value) == f"layers {layers}: expected some of [0, 1, 2, 3] (a 4-layer model, counted from 0)"
+
+
+@pytest.mark.parametrize("layers", [2, "all", [1.0], [None]], ids=str)
+def test_layers_that_are_no_list_of_numbers_are_one_clear_line(layers):
+    with refused("^layers: got .*; expected a list of whole numbers$"), \
+            recording_image_attention(tiny_vlm("qwen3_vl"), layers=layers):
+        pass
 
 
 def test_the_mean_over_heads_can_be_kept_alone():
@@ -465,6 +506,69 @@ def test_a_model_set_to_eager_is_refused(opened):
         "precision; expected sdpa or flash_attention_2; call model.set_attn_implementation(\"sdpa\")")
 
 
+@pytest.mark.parametrize("opened", [
+    recording_image_attention,
+    lambda vlm: steering_image_attention(vlm, log_bias=1.0)],
+    ids=["recording", "steering"])
+def test_a_model_set_to_eager_within_a_block_is_refused_at_its_first_forward_pass(opened):
+    vlm = tiny_vlm("qwen3_vl")
+    prompt = vlm.prompt(*ROWS[0])
+    try:
+        with opened(vlm):
+            prefill(vlm, [prompt])
+            vlm.model.set_attn_implementation("eager")
+            with refused("set_attn_implementation"):
+                prefill(vlm, [prompt])
+    finally:
+        vlm.model.set_attn_implementation("sdpa")
+    assert COLUMNS.get() is None
+
+
+def test_text_can_be_rescored_from_an_array_or_a_tensor_of_ids():
+    vlm = tiny_vlm("qwen3_vl")
+    prompt, said = vlm.prompt(*ROWS[0]), vlm.encode(" it is red or blue")
+    expected = rescore(vlm, prompt, said).scores
+    for ids in (np.array(said), np.array(said, np.int32), torch.tensor(said), tuple(said)):
+        assert np.array_equal(rescore(vlm, prompt, ids).scores, expected)
+
+
+@pytest.mark.parametrize("ids, line", [
+    ("red", "got 'red'; expected a list of whole numbers"), ([1.0, 2.0], "got .*; expected a list of whole numbers"),
+    (np.array([1.0]), "got .*; expected a list of whole numbers"), (7, "got 7; expected a list of whole numbers"),
+    (None, "got None; expected a list"), (torch.tensor([[5, 6]]), "got .*; expected a list of whole numbers"),
+    ([5, -1], "-1 is not among the model's 571"), ([571], "571 is not among the model's 571"),
+    ([10**30], "10+ is not among the model's 571")], ids=str)
+def test_what_are_no_token_ids_is_one_clear_line(ids, line):
+    vlm = tiny_vlm("qwen3_vl")
+    assert vlm.n_words == 571
+    with refused(f"^token ids: {line}"):
+        rescore(vlm, vlm.prompt(*ROWS[0]), ids)
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_when_an_answer_is_given_an_open_block_holds_no_keys_of_it(family):
+    vlm = tiny_vlm(family)
+    prompts = [vlm.prompt(*row) for row in ROWS]
+    keys, caches = [], []
+
+    def watch(module, args, kwargs, output):
+        cache = kwargs["cache"]
+        caches.append(weakref.ref(cache))
+        layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
+        keys.extend(weakref.ref(layer.keys) for layer in layers)
+
+    hook = vlm.model.register_forward_hook(watch, with_kwargs=True)
+    try:
+        with recording_image_attention(vlm) as trace:
+            vlm.generate(prompts, 5)
+            gc.collect()
+            assert len(keys) == 5 * n_attention_layers(vlm)
+            assert not any(reference() is not None for reference in (*keys, *caches))
+    finally:
+        hook.remove()
+    assert len(trace.sequences()) == 3
+
+
 def test_rescoring_nothing_is_refused():
     vlm = tiny_vlm("qwen3_vl")
     with refused(r"^rescore: no token ids; give the ids that followed the prompt, at least one$"):
@@ -560,3 +664,35 @@ def test_in_bfloat16_a_batch_gives_other_logits_than_its_rows_alone_but_near_one
     assert (together - alone).abs().max() < 0.25 * alone.std()
     exact = torch.cat([prefill(tiny_vlm(family), [prompt]).logits for prompt in prompts])
     assert (together - exact).abs().max() > 1e-3, "and it is not what float32 says"
+
+
+@pytest.mark.parametrize("options, line", [
+    ({"num_beams": 3}, r"^attention: the cache holds \d+ tokens .* or its rows were exchanged \(beam search\)"),
+    ({"prefill_chunk_size": 16}, "^attention: an image is read in a later pass than the first")],
+    ids=["beams", "chunks"])
+def test_a_generate_whose_rows_cannot_be_followed_is_refused(options, line):
+    vlm = tiny_vlm("qwen3_vl")
+    inputs = processor_inputs(vlm, ROWS[:1])
+    with recording_image_attention(vlm), refused(line):
+        plain_generate(vlm, inputs, 8, **options)
+
+
+def test_padding_on_the_right_is_refused():
+    vlm = tiny_vlm("qwen3_vl")
+    texts = ["red", "red blue green"]
+    inputs = vlm.tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+    with torch.no_grad(), recording_image_attention(vlm), refused("^attention: a row ends in padding;"):
+        vlm.model(**inputs)
+
+
+def test_a_steered_pass_with_gradients_is_recorded_too():
+    vlm = tiny_vlm("qwen3_vl")
+    inputs = processor_inputs(vlm, ROWS[:1])
+    masses = []
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad), steering_image_attention(vlm, log_bias=1.0), \
+                recording_image_attention(vlm) as trace:
+            forget(vlm)
+            vlm.model(**inputs)
+        masses.append(trace.scores)
+    assert np.abs(masses[0] - masses[1]).max() < 1e-6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +19,7 @@ from probing import (
     tiny_vlm,
 )
 from scipy import stats
+from transformers import GenerationConfig
 
 from probes.attention import recording_image_attention
 from probes.decode import Sampling, decode
@@ -182,6 +184,38 @@ def test_the_settings_a_model_ships_with_are_read_off_its_generation_config():
     assert tiny_vlm("qwen3_vl").default_sampling == Sampling()
 
 
+@pytest.mark.parametrize("given, n_kept", [
+    (dict(), 50), (dict(top_k=7), 7), (dict(top_k=0), None), (dict(temperature=0.5, repetition_penalty=1.4), 50),
+    (dict(top_k=0, top_p=0.4), None), (dict(min_p=0.2), None)], ids=str)
+def test_what_a_model_ships_with_leaves_the_tokens_and_odds_that_generate_leaves(given, n_kept):
+    """transformers' own processed scores of the first token, -inf where it cannot come, are the yardstick."""
+    vlm, inputs = tiny_vlm("qwen3_vl"), processor_inputs(tiny_vlm("qwen3_vl"), ROWS[:1])
+    config = deepcopy(vlm.model.generation_config)
+    config.update(do_sample=True, **given)
+    out = plain_generate(vlm, inputs, 1, generation_config=config, output_scores=True, output_logits=True)
+    logits = out.logits[0].index_fill(1, vlm.never_generated, float("-inf"))
+    ours = Sampling.of_model(config).processors()(inputs["input_ids"], logits)
+    expected = out.scores[0]
+    finite = expected.isfinite()
+    n_finite = int(finite.sum())
+    assert torch.equal(ours.isfinite(), finite) and n_kept in (None, n_finite)
+    assert (ours[finite] - expected[finite]).abs().max() < 1e-5
+    assert 1 < n_finite < len(logits[0]) - len(vlm.never_generated) or given == dict(top_k=0)
+
+
+def test_a_penalty_is_kept_where_a_model_ships_with_greedy_decoding():
+    shipped = GenerationConfig(do_sample=False, temperature=0.3, repetition_penalty=1.2)
+    assert Sampling.of_model(shipped) == Sampling(repetition_penalty=1.2)
+
+
+@pytest.mark.parametrize("other", [dict(typical_p=0.9), dict(num_beams=4), dict(no_repeat_ngram_size=3),
+                                   dict(epsilon_cutoff=3e-4), dict(bad_words_ids=[[5]])], ids=str)
+def test_a_shipped_setting_that_this_decoder_lacks_is_refused_by_name(other):
+    name, = other
+    with refused(f"^generation settings: the model ships with {name}, which this decoder does not have; give a"):
+        Sampling.of_model(GenerationConfig(do_sample=True, **other))
+
+
 @pytest.mark.parametrize("wrong", [dict(temperature=-1), dict(top_p=0), dict(top_p=1.1), dict(top_k=-1), dict(min_p=1),
                                    dict(repetition_penalty=0)])
 def test_settings_without_a_meaning_are_refused(wrong):
@@ -196,10 +230,17 @@ def test_sampling_without_a_seed_for_every_row_is_refused():
             decode(vlm, state, 4, LOOSE, seeds)
 
 
-def test_no_tokens_cannot_be_asked_for():
+@pytest.mark.parametrize("n", [0, -1, 2.5, "3", None], ids=str)
+def test_no_tokens_or_parts_of_them_cannot_be_asked_for(n):
     vlm, state = batch_of("qwen3_vl")
-    with refused(r"^decode: max_new_tokens is 0; expected a whole number, at least 1$"):
-        decode(vlm, state, 0)
+    with refused(rf"^(decode: )?max_new_tokens is {n!r}; expected a whole number(, at least 1)?$"):
+        decode(vlm, state, n)
+
+
+def test_seeds_that_are_no_whole_numbers_are_refused():
+    vlm, state = batch_of("qwen3_vl")
+    with refused(r"^seed is 1.5; expected a whole number$"):
+        decode(vlm, state, 4, LOOSE, [1.5, 2, 3])
 
 
 def test_the_global_generator_is_neither_read_nor_moved():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from probing import (
@@ -20,7 +21,8 @@ from probing import (
 )
 
 from probes.decode import Sampling, decode
-from probes.layout import GENERATED, TEMPLATE
+from probes.layout import GENERATED, IMAGE, PADDING, SINK, TEMPLATE
+from probes.layout import QUESTION as QUESTION_CODE
 from probes.prefix import extend, fork, prefill, prefixes, select, stack, with_logits
 from rekey.errors import InputError
 
@@ -260,6 +262,79 @@ def test_a_prefill_refuses_a_vision_token_that_was_said():
         prefill(vlm, [prompt.then([vlm.model.config.image_token_id])])
 
 
+@pytest.mark.parametrize("group", [GENERATED, TEMPLATE, QUESTION_CODE])
+def test_a_vision_token_is_refused_in_injected_text_of_every_group(group):
+    vlm, _, state = read("qwen3_vl")
+    with refused("^token ids: the text after the prompt holds the vision token"):
+        extend(vlm, state, [[5, vlm.model.config.image_token_id]], group)
+
+
+@pytest.mark.parametrize("group", [PADDING, SINK, IMAGE, IMAGE + 1, 99, -1, [TEMPLATE, TEMPLATE], [99], [], "text"],
+                         ids=str)
+def test_injected_text_is_of_no_group_that_is_not_text(group):
+    vlm, _, state = read("qwen3_vl")
+    with refused("^group .*: expected TEMPLATE, QUESTION or GENERATED of probes.layout$|^extend: . groups for 1 row"):
+        extend(vlm, state, [[5, 6]], group)
+
+
+def test_ids_in_an_array_or_a_tensor_are_read_as_those_in_a_list():
+    vlm, prompt, state = read("qwen3_vl")
+    trigger = vlm.encode(TRIGGER)
+    expected = extend(vlm, state, [trigger])
+    for ids in (np.array([trigger]), torch.tensor([trigger]), [np.array(trigger, np.uint16)], [tuple(trigger)]):
+        longer = extend(vlm, state, ids)
+        assert torch.equal(longer.logits, expected.logits) and longer.rows[0].ids == expected.rows[0].ids
+        assert all(type(token) is int for token in longer.rows[0].ids[len(prompt):])
+
+
+@pytest.mark.parametrize("ids", ["word", [1.5], [None], [-1], [571], [2**40], 5, np.array([0.5]), [[5]]], ids=str)
+def test_injected_text_that_holds_no_token_ids_is_one_clear_line(ids):
+    vlm, prompt, state = read("qwen3_vl")
+    with refused("^token ids: "):
+        extend(vlm, state, [ids])
+    if not isinstance(ids, int):
+        with refused("^token ids: "):
+            prefill(vlm, [prompt.then(ids)])
+
+
+def test_text_longer_than_the_model_was_made_for_is_refused_wherever_it_grows():
+    vlm = tiny_vlm("qwen3_vl", max_position_embeddings=70)
+    prompt = vlm.prompt(image(0), QUESTION)
+    room = 70 - len(prompt)
+    assert 1 < room < 10
+    line = r"^length: 71 tokens; expected at most 70, what the model was made for; use smaller images"
+    full = prefill(vlm, [prompt.then([5] * room)])
+    with refused(line):
+        prefill(vlm, [prompt.then([5] * (room + 1))])
+    with refused(line):
+        extend(vlm, full, [[5]])
+    state = prefill(vlm, [prompt.cut(len(prompt) - 1), prompt])
+    with refused(line):
+        extend(vlm, state, [[5], [5] * (room + 1)])
+    with refused(line):
+        decode(vlm, state, room + 1)
+    assert len(decode(vlm, state, room, stop_ids=())[1].ids) == room
+
+
+@pytest.mark.parametrize("prompts", [[], [None], ["What?"]], ids=str)
+def test_nothing_to_read_is_one_clear_line(prompts):
+    with refused(r"^prefill: 0 prompts, |^prompts: got \[.*\]; expected a list of prompts, as vlm.prompt makes one$"):
+        prefill(tiny_vlm("qwen3_vl"), prompts)
+
+
+def test_nothing_to_stack_is_one_clear_line():
+    with refused("^stack: no states; give at least one$"):
+        stack([])
+
+
+@pytest.mark.parametrize("n_tokens", [0, -1, 10**6])
+def test_a_cut_outside_the_sequence_or_to_nothing_is_one_clear_line(n_tokens):
+    vlm, prompt, state = read("qwen3_vl")
+    for cut in (prompt.cut, lambda n: fork(state, n), lambda n: prefixes(vlm, prompt, [n])):
+        with refused(rf"^cut at token {n_tokens}: a sequence of \d+ tokens whose last image ends at token \d+ can be"):
+            cut(n_tokens)
+
+
 def test_only_a_single_row_can_be_cut():
     vlm = tiny_vlm("qwen3_vl")
     state = prefill(vlm, [vlm.prompt(*row) for row in ROWS])
@@ -296,3 +371,12 @@ def test_sliding_caches_are_neither_cut_nor_stacked_unevenly():
         stack([state, shorter])
     for cut, made in zip((prompt.n_prompt, len(prompt)), prefixes(vlm, prompt, [prompt.n_prompt, len(prompt)])):
         assert farthest(made.logits, prefill(vlm, [prompt.cut(cut)]).logits) < 1e-4
+
+
+@pytest.mark.parametrize("group", [TEMPLATE, QUESTION_CODE, GENERATED])
+def test_an_image_token_among_text_is_refused_whatever_the_text_is(group):
+    vlm, prompt, _ = read("qwen3_vl")
+    stray = [5, vlm.model.config.image_token_id]
+    for ids, line in ((stray, "holds the vision token"), ([10**6], "is not among the model's")):
+        with refused(f"^token ids: .*{line}"):
+            prefill(vlm, [prompt.then(ids, group)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from probing import (
     ALL,
     QUESTION,
@@ -159,3 +159,43 @@ def test_an_image_is_the_same_however_it_is_given(kind, tmp_path):
     found, expected = vlm.encode_image(given), vlm.encode_image(np.array(pixels))
     assert torch.equal(found.pixels, expected.pixels) and found.sha256 == expected.sha256
     assert found.size == (120, 160)
+
+
+def pictures() -> dict[str, tuple[Image.Image, str]]:
+    """PIL images of every kind that has to be brought to RGB or turned, and the file format that keeps the kind."""
+    pixels = image(3)
+    transparent = np.dstack([pixels, np.tile(np.linspace(0, 255, 160).astype(np.uint8), (120, 1))])
+    deep = np.linspace(0, 65535, 120 * 160).reshape(120, 160).astype(np.uint16)
+    clear = Image.fromarray(pixels).convert("P")
+    clear.info["transparency"] = 3
+    return {"RGBA": (Image.fromarray(transparent), "png"), "LA": (Image.fromarray(transparent).convert("LA"), "png"),
+            "I;16": (Image.fromarray(deep), "png"), "P": (Image.fromarray(pixels).convert("P"), "png"),
+            "P with a transparent color": (clear, "png"), "1": (Image.fromarray(pixels).convert("1"), "png"),
+            "L": (Image.fromarray(pixels).convert("L"), "png"),
+            "CMYK": (Image.fromarray(pixels).convert("CMYK"), "tiff")}
+
+
+@pytest.mark.parametrize("kind", pictures())
+def test_an_image_in_memory_is_seen_as_the_same_image_in_a_file(kind, tmp_path):
+    vlm, (picture, suffix) = tiny_vlm("qwen2_vl"), pictures()[kind]
+    picture.save(tmp_path / f"a.{suffix}")
+    expected = vlm.encode_image(tmp_path / f"a.{suffix}")
+    with Image.open(tmp_path / f"a.{suffix}") as opened:
+        assert opened.mode == kind[:4].split()[0]
+        from_file = vlm.encode_image(opened)
+    for found in (vlm.encode_image(picture), from_file):
+        assert torch.equal(found.pixels, expected.pixels) and found.sha256 == expected.sha256
+    assert expected.pixels.std() > 0.05
+
+
+@pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_a_photo_taken_on_its_side_is_turned_upright_however_it_is_given(orientation, tmp_path):
+    vlm, picture = tiny_vlm("qwen2_vl"), Image.fromarray(image(3))
+    exif = picture.getexif()
+    exif[274] = orientation
+    picture.save(tmp_path / "a.png", exif=exif)
+    expected = vlm.encode_image(tmp_path / "a.png")
+    assert expected.size == ((120, 160) if orientation < 5 else (160, 120))
+    upright = vlm.encode_image(np.array(ImageOps.exif_transpose(Image.open(tmp_path / "a.png"))))
+    for found in (vlm.encode_image(Image.open(tmp_path / "a.png")), upright):
+        assert torch.equal(found.pixels, expected.pixels) and found.sha256 == expected.sha256

@@ -114,7 +114,7 @@ def test_forks_and_stacks(vlm, monkeypatch):
 
 @pytest.mark.parametrize("static", [False, True])
 def test_a_generate_of_transformers(vlm, monkeypatch, static):
-    inputs = processor_inputs(vlm, [([image(0)], "What?"), ([image(1, 64, 200)], "What color is the kite on the left?")])
+    inputs = processor_inputs(vlm, [([image(0)], "What?"), ([image(1, 64, 200)], "What color is the kite there?")])
     options = {"cache_implementation": "static", "disable_compile": True} if static else {}
     same(*traces(vlm, lambda: vlm.model.generate(**inputs, max_new_tokens=12, **options), monkeypatch))
 
@@ -173,6 +173,6 @@ def test_the_kernel_records_what_torch_records(family, launches_per_layer):
     """In Triton's interpreter, on a left-padded batch: grouped heads, and Kimi's wider keys."""
     pytest.importorskip("triton")
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    ran = subprocess.run([sys.executable, "-c", COMPARE.format(family=family, launches_per_layer=launches_per_layer)], cwd=ROOT, env=environment,
-                         capture_output=True, text=True)
+    code = COMPARE.format(family=family, launches_per_layer=launches_per_layer)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0 and ran.stdout.strip().endswith("same"), ran.stderr[-2000:]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
+import probing
 import pytest
 import torch
 from probing import (
@@ -34,6 +35,7 @@ from rekey.errors import InputError
 from rekey.geometry import Box
 
 LOG3 = math.log(3)
+STATIC = dict(cache_implementation="static", disable_compile=True)
 ROWS = [([image(0)], QUESTION), ([image(1, 60, 200)], "Where?"),
         ([image(2, 64, 64), image(3, 90, 64)], "Left or right of it, above or below?")]
 BOX = Box(0, 0, 70, 60)
@@ -42,6 +44,14 @@ N = 8
 
 def prompts_of(vlm, rows=ROWS) -> list:
     return [vlm.prompt([vlm.encode_image(picture, BOX) for picture in images], question) for images, question in rows]
+
+
+def up_to_the_mask(kernel):
+    """`kernel` for a static cache, as FlashAttention-2 unpads one: keys that the mask does not cover are not read."""
+    def kernel_of_seen_keys(module, query, key, value, attention_mask, **kwargs):
+        n_seen = key.shape[2] if attention_mask is None else attention_mask.shape[1]
+        return kernel(module, query, key[:, :, :n_seen], value[:, :, :n_seen], attention_mask, **kwargs)
+    return kernel_of_seen_keys
 
 
 def layers_of(vlm) -> list[int]:
@@ -226,6 +236,29 @@ def test_steps_can_be_given_in_three_ways(steps):
     assert moved.tolist() == [False, True, True, False, False, False]
 
 
+def test_a_generator_of_steps_serves_every_layer_and_pass():
+    vlm = tiny_vlm("qwen3_vl")
+    prompts, found = prompts_of(vlm), []
+    for steps in (range(1, 3), (step for step in (1, 2))):
+        with steering_image_attention(vlm, log_bias=LOG3, steps=steps), recording_image_attention(vlm) as trace:
+            vlm.generate(prompts, 6)
+        found.append(trace.scores)
+    assert np.array_equal(*found, equal_nan=True)
+
+
+@pytest.mark.parametrize("given, line", [
+    (dict(steps=2), "steps: got 2; expected a list of whole numbers"),
+    (dict(steps="early"), "steps: got 'early'; expected a list of whole numbers"),
+    (dict(heads=0), "heads: got 0; expected a list of whole numbers"),
+    (dict(heads=[]), r"heads \[\]: expected some of the model's 4, counted from 0"),
+    (dict(heads=[0.5]), r"heads: got \[0.5\]; expected a list of whole numbers"),
+    (dict(layers=3), "layers: got 3; expected a list of whole numbers"),
+    (dict(layers=[]), r"layers \[\]: expected some of \[0, 1, 2, 3\]")], ids=str)
+def test_what_chooses_nothing_is_one_clear_line(given, line):
+    with refused(f"^{line}"), steering_image_attention(tiny_vlm("qwen3_vl"), log_bias=1.0, **given):
+        pass
+
+
 def test_rescored_text_is_steered_as_it_was_decoded():
     vlm = tiny_vlm("qwen3_vl")
     prompt = prompts_of(vlm)[0]
@@ -266,6 +299,53 @@ def test_under_flash_attention_steering_is_that_under_sdpa(family):
     assert len(calls) >= 7 * n_attention_layers(vlm)
     assert (flash[0] - sdpa[0]).abs().max() < 1e-4 and flash[1] == sdpa[1]
     assert np.abs(flash[2] - sdpa[2]).max() < 1e-5
+
+
+def generated_under_steering(vlm, rows: list, **options) -> tuple[list, torch.Tensor, np.ndarray, np.ndarray]:
+    """Words, logits and recorded masses with and before steering of a steered `generate` by transformers."""
+    with steering_image_attention(vlm, log_bias=LOG3, layers=layers_of(vlm)), recording_image_attention(vlm) as trace:
+        out = plain_generate(vlm, processor_inputs(vlm, rows), N, output_logits=True, **options)
+    before = np.stack([sequence.before_steering for sequence in trace.sequences()])
+    return out.sequences[:, -N:].tolist(), torch.stack(out.logits), trace.scores, before
+
+
+@pytest.mark.parametrize("kernel, rows", [("sdpa", ROWS[:1]), ("sdpa", ROWS), ("flash", ROWS)],
+                         ids=["sdpa alone", "sdpa padded", "flash padded"])
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen3_vl", "kimi_k25"])
+def test_in_a_static_cache_steering_is_that_in_a_growing_one(family, kernel, rows, monkeypatch):
+    """Without padding FlashAttention-2 has no mask and reads the empty room itself: that is not compared."""
+    vlm = tiny_vlm(family)
+    growing = generated_under_steering(vlm, rows)
+    monkeypatch.setattr(probing, "flash_stand_in", up_to_the_mask(probing.flash_stand_in))
+    with flash_text(vlm) if kernel == "flash" else nullcontext():
+        static = generated_under_steering(vlm, rows, **STATIC)
+    assert static[0] == growing[0]
+    assert (static[1] - growing[1]).abs().max() < 1e-4
+    for ours, expected in zip(static[2:], growing[2:]):
+        assert np.abs(ours - expected).max() < 1e-5
+    assert np.abs(static[2] - static[3]).max() > 0.05, "nothing was steered"
+
+
+def test_long_text_that_is_steered_at_once_leaves_no_weights_on_single_tokens():
+    """Of 600 rows, their masses on groups are kept: H x R x T weights of every layer would fill a GPU."""
+    vlm = tiny_vlm("qwen3_vl")
+    prompt = prompts_of(vlm)[0].then([5] * 600)
+    kept = []
+
+    def look(call, proceed):
+        result = proceed()
+        kept.append([tensor for tensor in vars(call.steered).values() if isinstance(tensor, torch.Tensor)])
+        return result
+
+    modules = text_attention_modules(vlm.model)
+    with steering_image_attention(vlm, log_bias=1.0, layers=[0, 1]), \
+            interposed([modules[0], modules[1]], look, first=True):
+        prefill(vlm, [prompt])
+    n_codes = IMAGE + 2
+    assert len(kept) == 2
+    for tensors in kept:
+        assert sorted(tuple(tensor.shape) for tensor in tensors) == [(1, N_HEADS, 601, n_codes), (1, 601)]
+        assert sum(t.untyped_storage().nbytes() for t in tensors) <= 601 * (4 * N_HEADS * n_codes + 1)
 
 
 def test_steering_ends_with_the_block_also_by_an_exception():
@@ -335,4 +415,11 @@ def test_a_head_that_the_model_lacks_is_one_clear_line(head):
 def test_a_layer_without_attention_cannot_be_steered(family):
     with refused(r"^layers \[1\]: expected some of \[3\]"):
         with steering_image_attention(tiny_vlm(family), log_bias=1.0, layers=[1]):
+            pass
+
+
+@pytest.mark.parametrize("strength", [{"log_bias": float("nan")}, {"gain": float("inf")}, {"log_bias": "1"}], ids=str)
+def test_a_strength_that_is_no_finite_number_is_refused(strength):
+    with refused("^steering: log_bias or gain is .*; expected a finite number$"):
+        with steering_image_attention(tiny_vlm("qwen3_vl"), **strength):
             pass

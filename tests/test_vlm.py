@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import weakref
+from contextlib import nullcontext
 
 import huggingface_hub.constants
 import numpy as np
@@ -18,7 +21,10 @@ from probing import (
     tiny_vlm,
 )
 
+from probes import loading
+from probes.attention import recording_image_attention
 from probes.decode import Sampling
+from probes.prefix import prefill
 from probes.tiny import save_tiny, tiny_processor
 from probes.vlm import load_vlm
 from rekey.errors import InputError
@@ -120,6 +126,58 @@ def test_weights_that_would_be_random_are_refused(copied):
     save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
     line = refusal(copied, device_map="cpu")
     assert "1 weights are not in its files or have another shape (model.language_model.layers.0.mlp.up_proj" in line
+
+
+def edited_config(folder, **text) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"] |= text
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_a_folder_may_be_given_as_a_path(folder):
+    assert load_vlm(folder, device_map="cpu").name == str(folder)
+    assert refusal(folder / "absent").startswith(f"{folder / 'absent'}: no such model")
+    with refused(rf"^{folder / 'absent'}: no such model"):
+        load_vlm(folder / "absent")
+
+
+def test_weights_of_another_shape_are_one_clear_line(copied):
+    edited_config(copied, intermediate_size=96)
+    line = refusal(copied, device_map="cpu")
+    assert line.startswith(f"{copied}: ") and "weights are not in its files or have another shape" in line
+    assert "mlp" in line and line.endswith("and would be random; download it again")
+
+
+@pytest.mark.parametrize("wrong", [dict(num_hidden_layers="four"), dict(hidden_size=None), dict(rope_parameters=7)],
+                         ids=str)
+def test_a_config_with_a_value_of_a_wrong_type_is_one_clear_line(copied, wrong):
+    edited_config(copied, **wrong)
+    assert refusal(copied, device_map="cpu").startswith(f"{copied}: ")
+
+
+def test_a_config_that_is_no_json_is_one_clear_line(copied):
+    (copied / "config.json").write_text("{broken")
+    assert refusal(copied, device_map="cpu").startswith(f"{copied}: ")
+
+
+def test_a_processor_without_its_tokenizer_is_one_clear_line(copied):
+    """transformers makes a tokenizer of special tokens only then, and every question would be no tokens at all."""
+    (copied / "tokenizer.json").unlink()
+    line = refusal(copied, device_map="cpu")
+    assert line.startswith(f"{copied}: ") and "tokenizer" in line
+
+
+@pytest.mark.parametrize("version", ["5.23.0", "5.23.1", "4.57.3", "5.24.0.dev0"])
+def test_an_older_transformers_is_refused_before_anything_is_read(folder, version, monkeypatch):
+    monkeypatch.setattr(loading.transformers, "__version__", version)
+    assert refusal(folder) == (f"transformers {version}: too old; expected 5.24 or newer; pip install -c "
+                               "constraints.txt -e '.[models]'")
+
+
+@pytest.mark.parametrize("version", ["5.24.0", "5.100.0", "6.0"])
+def test_a_newer_transformers_is_not_refused(version, monkeypatch):
+    monkeypatch.setattr(loading.transformers, "__version__", version)
+    loading.check_transformers()
 
 
 def test_a_hub_id_while_offline_is_one_clear_line(monkeypatch, tmp_path):
@@ -281,6 +339,64 @@ def test_what_was_said_is_continued_by_ids_and_only_the_rest_comes_back():
     assert rest[0].n_prompt_tokens == len(prompts[0]) + 5
     with refused(r"^generate: expected a list of prompts, and of what each has said already as many lists$"):
         vlm.continue_from(prompts, [[5]], 7)
+
+
+def test_what_was_said_may_be_an_array_or_a_tensor_of_ids():
+    vlm = tiny_vlm("qwen3_vl")
+    prompts, said = [vlm.prompt(image(0), QUESTION), vlm.prompt(image(1, 64, 96), "Where?")], [[5, 6, 7], [8, 9, 10]]
+    expected = [answer.token_ids for answer in vlm.continue_from(prompts, said, 4)]
+    for given in (np.array(said), torch.tensor(said), [np.array(ids) for ids in said]):
+        assert [answer.token_ids for answer in vlm.continue_from(prompts, given, 4)] == expected
+
+
+@pytest.mark.parametrize("said", ["x", [[1.5]], [["red"]], [[-1]], [[571]], [5], [None], np.array([[1.0]])], ids=str)
+def test_what_was_said_but_is_no_token_ids_is_one_clear_line(said):
+    vlm = tiny_vlm("qwen3_vl")
+    with refused("^token ids: "):
+        vlm.continue_from([vlm.prompt(image(0), QUESTION)], said, 4)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 1.5, "2"], ids=str)
+def test_a_batch_of_no_whole_number_of_prompts_is_one_clear_line(batch_size):
+    vlm = tiny_vlm("qwen3_vl")
+    with refused(f"^(generate: )?batch_size is {batch_size!r}; expected a whole number(, at least 1)?$"):
+        vlm.generate([vlm.prompt(image(0), QUESTION)], 4, batch_size=batch_size)
+
+
+def test_one_prompt_that_is_not_in_a_list_is_one_clear_line():
+    vlm = tiny_vlm("qwen3_vl")
+    with refused("^generate: expected a list of prompts"):
+        vlm.generate(vlm.prompt(image(0), QUESTION), 4)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_seeds_of_another_number_than_the_prompts_are_one_clear_line(sampling, batch_size):
+    vlm = tiny_vlm("qwen3_vl")
+    prompts = [vlm.prompt(image(seed), QUESTION) for seed in (0, 1)]
+    for seeds in ([1], [1, 2, 3], []):
+        with refused(rf"^generate: {len(seeds)} seeds for 2 prompt\(s\); give one per prompt$"):
+            vlm.generate(prompts, 4, sampling, seeds, batch_size)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_while_an_answer_is_decoded_the_prefills_own_keys_are_let_go(recorded, monkeypatch):
+    """A cache grows by copies: whoever held the first one would hold the whole prompt twice."""
+    vlm, held, alive = tiny_vlm("qwen3_vl"), [], []
+
+    def watched_prefill(*args, **options):
+        state = prefill(*args, **options)
+        held[:] = [weakref.ref(state), *(weakref.ref(layer.keys) for layer in state.cache.layers)]
+        return state
+
+    monkeypatch.setattr("probes.vlm.prefill", watched_prefill)
+    hook = vlm.model.register_forward_hook(lambda *_: alive.append(sum(found() is not None for found in held)))
+    try:
+        with recording_image_attention(vlm) if recorded else nullcontext():
+            vlm.generate([vlm.prompt(image(0), QUESTION), vlm.prompt(image(1, 64, 96), "Where?")], 5)
+    finally:
+        hook.remove()
+    assert len(held) == 5 and alive == [0] * 5, "the first is the prefill itself, when there is no state yet"
 
 
 def test_an_image_token_that_another_engine_said_is_one_clear_line():
