@@ -60,7 +60,7 @@ class Sampling:
 
     @classmethod
     def of_model(cls, generation_config: GenerationConfig) -> Sampling:
-        """The settings a model ships with (paper 003: "default generation configurations for each model").
+        """The settings a model ships with (VisualSwap: "default generation configurations for each model").
 
         What is left open is filled as `generate` fills it: temperature 1 and top_k 50 when sampling.
         """

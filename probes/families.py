@@ -1,6 +1,6 @@
 """The families of vision-language models that the probes support and what differs between them, as data.
 
-Paper 003 (experiments, "Models") needs a model whose image can be swapped while it writes: the same ids
+VisualSwap (experiments, "Models") needs a model whose image can be swapped while it writes: the same ids
 under other pixels, keys and values that can be replaced, attention that can be watched.  Which of that a
 family offers is written here once; the code that loads, swaps and records asks this table, not class names.
 
@@ -167,7 +167,7 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
-# Models of paper 003 whose checkpoints bring their own code, which is never run (no trust_remote_code).
+# Models of VisualSwap whose checkpoints bring their own code, which is never run (no trust_remote_code).
 UNSUPPORTED: dict[str, str] = {
     "kimi_vl": (
         "Kimi-VL needs the code shipped with its checkpoint, which is never run here; "

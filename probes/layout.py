@@ -136,7 +136,7 @@ class Prompt:
         return Prompt(self.ids[:n_tokens], self.codes[:n_tokens], self.images)
 
     def with_images(self, images: Sequence[EncodedImage]) -> Prompt:
-        """The same ids under other images of the same grids (VisualSwap, Sec. 3: identical resolution)."""
+        """The same ids under other images of the same grids (VS-Bench: identical resolution)."""
         check_same_grids(self.images, images)
         codes = bytearray(self.codes)
         for index, image in enumerate(images):

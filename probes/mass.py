@@ -1,4 +1,4 @@
-"""How much of the softmax of attention falls on each group of keys (paper 003, section on visual attention).
+"""How much of the softmax of attention falls on each group of keys (VisualSwap, Sec. 5.3).
 
 A query row attends to every key it can see with weights that sum to one. This file sums those weights over
 groups of keys (the image, the sink, the question, what was generated) from the same queries and keys that the

@@ -1,4 +1,4 @@
-"""The attention mass on groups of keys in one CUDA launch per layer (paper 003; see `probes.mass`).
+"""The attention mass on groups of keys in one CUDA launch per layer (VisualSwap, Sec. 5.3; see `probes.mass`).
 
 One Triton kernel reads the keys once, straight from the cache, and sums the softmax by group on the way, in
 float32, for one query row or for many.  The keys are split over programs, so that few rows still fill the GPU;

@@ -2,7 +2,7 @@
 
 A `State` is a batch of rows with their keys and values.  It is never changed: `extend`, `fork`,
 `stack` and `select` give new states that share memory where the cache allows it, so fifty
-continuations of one reasoning cost one prefill (VisualSwap, Sec. 5: retention x triggers).
+continuations of one reasoning cost one prefill (VisualSwap: retention x triggers).
 
     state  = prefill(vlm, [prompt])
     cell   = extend(vlm, fork(state, 312), [trigger_ids])     # cut at token 312, inject, go on

@@ -4,7 +4,7 @@ Two forms, on chosen layers, heads and steps.  `log_bias` b adds b to the logits
 head's mass S becomes e^b S / (1 - S + e^b S).  `gain` a adds a |logit|, the form of the PAI family
 (logit + a |logit|).  Only the query rows that are steered are computed here, explicitly and in float32; all
 others come from the kernel, FlashAttention-2 included, which knows no additive mask.
-(VisualSwap, Sec. 6: elevating attention to image tokens from outside.)
+(VisualSwap, its training-free intervention: attention to image tokens raised from outside.)
 
     with steering_image_attention(vlm, log_bias=math.log(3), layers=range(18, 22), steps=range(0, 100)):
         vlm.generate([prompt], max_new_tokens=256)

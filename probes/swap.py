@@ -1,4 +1,4 @@
-"""Change the image under text that was already written (VisualSwap, Sec. 2 and 3), in three regimes.
+"""Change the image under text that was already written (VisualSwap, Sec. 2), in three regimes.
 
 `recompute`: all tokens are read again under the new image, so the keys and values of the text are those it
 would have had; this is the paper's probe.  `splice`: only the image's own keys and values are exchanged; the

@@ -1,7 +1,7 @@
 """Tiny random models of the real classes, with real processors: the whole probe engine on a CPU, offline.
 
 Every family of `families.py` is built as transformers builds it, at a few hundred thousand parameters: the
-same class, cache, positions, image patches and chat-template traps as a checkpoint of paper 003, and weights
+same class, cache, positions, image patches and chat-template traps as a checkpoint of VisualSwap, and weights
 drawn large enough that attention is sharp and every swap of image shows.  It says nothing true of any picture.
 
     model, processor = tiny_model("qwen3_vl", seed=0)

@@ -1,7 +1,7 @@
 """The text side of the tiny models: a small byte-level tokenizer and a chat template for each family.
 
 Every text encodes (all 256 bytes are in the vocabulary) and common words of the probes are one token each.
-The templates keep those traps of the released ones that the probe and the multi-turn setting of paper 003
+The templates keep those traps of the released ones that the probe and the multi-turn setting of VisualSwap
 run into: a thinking template opens a think block for the model, closes an empty one in front of any answer
 that it is asked to continue, and drops the reasoning of earlier turns.
 

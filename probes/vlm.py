@@ -148,7 +148,7 @@ class LocalVLM:
 
     def encode_pair(self, image_a: ImageLike, image_b: ImageLike,
                     resize: bool = False) -> tuple[EncodedImage, EncodedImage]:
-        """Two images that can stand in for each other: of equal size (VisualSwap, Sec. 3).
+        """Two images that can stand in for each other: of equal size, as VS-Bench demands.
 
         resize: bring both to the size of the smaller one where they differ, whatever its aspect; else differing sizes
         are an error.
