@@ -68,6 +68,9 @@ class InferredColumns:
                              "from text; pass input_ids")
         n_past = 0 if cache is None else int(cache.get_seq_length())
         if n_past == 0:
+            if kwargs.get("use_cache") is False and self.columns is not None and ids.shape[1] == self.columns.n + 1:
+                raise InputError("attention: everything is read again at every token (use_cache=False); generate "
+                                 "with the cache, or rescore the finished text")
             self.columns = self._first(ids, mask)
         elif self._continues(cache, n_past, len(ids)):
             if (ids == self.image_token_id).any():

@@ -668,8 +668,8 @@ def test_in_bfloat16_a_batch_gives_other_logits_than_its_rows_alone_but_near_one
 
 @pytest.mark.parametrize("options, line", [
     ({"num_beams": 3}, r"^attention: the cache holds \d+ tokens .* or its rows were exchanged \(beam search\)"),
-    ({"prefill_chunk_size": 16}, "^attention: an image is read in a later pass than the first")],
-    ids=["beams", "chunks"])
+    ({"prefill_chunk_size": 16}, "^attention: an image is read in a later pass than the first"),
+    ({"use_cache": False}, "^attention: everything is read again at every token")], ids=["beams", "chunks", "no cache"])
 def test_a_generate_whose_rows_cannot_be_followed_is_refused(options, line):
     vlm = tiny_vlm("qwen3_vl")
     inputs = processor_inputs(vlm, ROWS[:1])
