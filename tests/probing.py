@@ -195,3 +195,11 @@ def flash_text(vlm: LocalVLM) -> Iterator[list]:
     finally:
         config._attn_implementation = "sdpa"
         del ALL_ATTENTION_FUNCTIONS["flash_attention_2"]
+
+
+def up_to_the_mask(kernel):
+    """`kernel` for a static cache, as FlashAttention-2 unpads one: keys that the mask does not cover are not read."""
+    def kernel_of_seen_keys(module, query, key, value, attention_mask, **kwargs):
+        n_seen = key.shape[2] if attention_mask is None else attention_mask.shape[1]
+        return kernel(module, query, key[:, :, :n_seen], value[:, :, :n_seen], attention_mask, **kwargs)
+    return kernel_of_seen_keys

@@ -86,14 +86,6 @@ def mass_of(found: Run, wanted: torch.Tensor) -> np.ndarray:
     return eager_mass(found.eager, wanted)
 
 
-def up_to_the_mask(kernel):
-    """`kernel` for a static cache, as FlashAttention-2 unpads one: keys that the mask does not cover are not read."""
-    def kernel_of_seen_keys(module, query, key, value, attention_mask, **kwargs):
-        n_seen = key.shape[2] if attention_mask is None else attention_mask.shape[1]
-        return kernel(module, query, key[:, :, :n_seen], value[:, :, :n_seen], attention_mask, **kwargs)
-    return kernel_of_seen_keys
-
-
 def assert_close(found: np.ndarray, expected: np.ndarray, limit: float = 1e-5) -> None:
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() < limit
@@ -200,7 +192,7 @@ def test_one_row_without_padding_in_a_static_cache_is_recorded_from_its_first_st
 @pytest.mark.parametrize("family", ["qwen3_vl", "kimi_k25"])
 def test_under_flash_attention_a_static_cache_with_padding_is_recorded_alike(family, monkeypatch):
     """FlashAttention-2 gets a mask shorter than a static cache's keys and reads no further than it."""
-    monkeypatch.setattr(probing, "flash_stand_in", up_to_the_mask(probing.flash_stand_in))
+    monkeypatch.setattr(probing, "flash_stand_in", probing.up_to_the_mask(probing.flash_stand_in))
     vlm, found = tiny_vlm(family), run(family, (0, 1, 2))
     with flash_text(vlm) as calls, recording_image_attention(vlm.model) as trace:
         out = plain_generate(vlm, processor_inputs(vlm, ROWS), N, **STATIC)

@@ -46,14 +46,6 @@ def prompts_of(vlm, rows=ROWS) -> list:
     return [vlm.prompt([vlm.encode_image(picture, BOX) for picture in images], question) for images, question in rows]
 
 
-def up_to_the_mask(kernel):
-    """`kernel` for a static cache, as FlashAttention-2 unpads one: keys that the mask does not cover are not read."""
-    def kernel_of_seen_keys(module, query, key, value, attention_mask, **kwargs):
-        n_seen = key.shape[2] if attention_mask is None else attention_mask.shape[1]
-        return kernel(module, query, key[:, :, :n_seen], value[:, :, :n_seen], attention_mask, **kwargs)
-    return kernel_of_seen_keys
-
-
 def layers_of(vlm) -> list[int]:
     return [3] if vlm.family.hybrid else [1, 2]
 
@@ -316,7 +308,7 @@ def test_in_a_static_cache_steering_is_that_in_a_growing_one(family, kernel, row
     """Without padding FlashAttention-2 has no mask and reads the empty room itself: that is not compared."""
     vlm = tiny_vlm(family)
     growing = generated_under_steering(vlm, rows)
-    monkeypatch.setattr(probing, "flash_stand_in", up_to_the_mask(probing.flash_stand_in))
+    monkeypatch.setattr(probing, "flash_stand_in", probing.up_to_the_mask(probing.flash_stand_in))
     with flash_text(vlm) if kernel == "flash" else nullcontext():
         static = generated_under_steering(vlm, rows, **STATIC)
     assert static[0] == growing[0]
