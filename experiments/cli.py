@@ -24,7 +24,9 @@ COMMANDS = {
     "sample": ("experiments.cli_sample", "Draw sampling records and questions for a seed; no pixels."),
     "generate": ("experiments.cli_generate", "Make a fresh, certified benchmark instance from slots and images."),
     "merge": ("experiments.cli_merge", "Join the shards of a generated instance."),
+    "scenes": ("experiments.cli_scenes", "Draw scenes with questions and slots: a benchmark to renew."),
     "items": ("experiments.cli_items", "Import and export benchmarks: V*Bench, VLMEvalKit, lmms-eval."),
+    "controls": ("experiments.cli_controls", "Small models whose behavior is known: list, export, score, train."),
     "doctor": ("experiments.cli_doctor", "What is here and what is missing, before a job starts."),
 }
 

@@ -21,21 +21,25 @@ from packaging.version import Version
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
+from probes.controls.shelf import load_control
 from probes.families import UNSUPPORTED, Family, family_of, supported
 from probes.tiny import tiny_model
 from rekey.errors import InputError
 
 OLDEST_TRANSFORMERS = Version("5.24")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-TINY = "tiny:"
+TINY, CONTROL = "tiny:", "control:"
 
 
 def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention: str,
                revision: str | None) -> tuple[PreTrainedModel, ProcessorMixin, Family]:
-    """Model, processor and family of `name`: a hub id, a folder, or tiny:FAMILY (random weights)."""
+    """Model, processor and family of `name`: a hub id, a folder, control:NAME (trained), or tiny:FAMILY (random)."""
     check_transformers()
     if name.startswith(TINY):
         model, processor = tiny_model(name.removeprefix(TINY), dtype=dtype, attn_implementation=attention)
+        return _placed(model, device_map), processor, family_of(model.config)
+    if name.startswith(CONTROL):
+        model, processor = load_control(name.removeprefix(CONTROL), dtype, attention)
         return _placed(model, device_map), processor, family_of(model.config)
     try:
         family = family_of(_config(name, revision))
@@ -95,7 +99,7 @@ def _config(name: str, revision: str | None) -> PreTrainedConfig | SimpleNamespa
     folder = Path(name)
     if not (folder / "config.json").is_file() and (folder.is_dir() or not HUB_ID.fullmatch(name)):
         raise InputError("no such model (no config.json there); expected a folder with config.json and "
-                         "*.safetensors, a hub id such as Qwen/Qwen3-VL-8B-Instruct, or tiny:qwen3_vl")
+                         "*.safetensors, a hub id such as Qwen/Qwen3-VL-8B-Instruct, control:clean, or tiny:qwen3_vl")
     found, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
     if found.get("model_type") in UNSUPPORTED:
         return SimpleNamespace(**found)

@@ -45,6 +45,28 @@ def build_prompt(processor: ProcessorMixin, image_token_id: int, images: Sequenc
     return tokenized(processor, image_token_id, images, text, len(before), len(text) - len(after))
 
 
+def next_turn(processor: ProcessorMixin, question: str) -> list[tuple[list[int], int]]:
+    """What follows a model's answer when the user speaks again: pieces of token ids, each with its group.
+
+    The pieces close the answer (with the end token, should it not have said it), hold the question, and open the
+    next answer.  Only ids are added, so nothing of the first answer's reasoning is lost.
+    """
+    check_text(processor, question, "question")
+    mark, asked = PLACEHOLDER, PLACEHOLDER.replace("question", "again")
+    text = render(processor, [{"role": "user", "content": [{"type": "text", "text": "."}]},
+                              {"role": "assistant", "content": mark},
+                              {"role": "user", "content": [{"type": "text", "text": asked}]}])
+    between, found, after = text.partition(mark)[2].partition(asked)
+    if not found:
+        raise InputError("second turn: the chat template does not keep the turns in one piece; use the template that "
+                         "the checkpoint ships")
+
+    def ids(part: str) -> list[int]:
+        return processor.tokenizer(part, add_special_tokens=False)["input_ids"] if part else []
+
+    return [(ids(between), TEMPLATE), (ids(question), QUESTION), (ids(after), TEMPLATE)]
+
+
 def render(processor: ProcessorMixin, messages: list[dict], add_generation_prompt: bool = True,
            thinking: bool | None = None, **options) -> str:
     """The chat template's text; a missing template is one clear line."""

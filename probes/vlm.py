@@ -27,9 +27,9 @@ from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
 from probes.decode import GREEDY, Sampling, decode_last, whole
 from probes.families import Family
 from probes.layout import EncodedImage, Prompt
-from probes.loading import TINY, choose_attention, load_parts
+from probes.loading import CONTROL, TINY, choose_attention, load_parts
 from probes.prefix import check_prompts, check_text_ids, is_croppable, prefill
-from probes.prompts import build_prompt
+from probes.prompts import build_prompt, next_turn
 from rekey.errors import InputError
 from rekey.geometry import Box
 from rekey.image_modes import apply_orientation, rgb_pixels
@@ -175,6 +175,19 @@ class LocalVLM:
             raise InputError(f"prompt: the question is {question!r:.40}, the system text {system!r:.40}; expected text")
         return build_prompt(self.processor, self.model.config.image_token_id, encoded, question, system, thinking)
 
+    def second_turn(self, prompt: Prompt, said: Sequence[int], question: str) -> Prompt:
+        """The conversation in which the model answered `prompt` with the ids `said`, and the user speaks again.
+
+        The answer stays as it is, reasoning included (multi-turn, VisualSwap Sec. 5.2).
+        """
+        said = check_text_ids(self, said)
+        while said and said[-1] in self.stop_token_ids:
+            said.pop()
+        longer = prompt.then(said)
+        for ids, group in next_turn(self.processor, question):
+            longer = longer.then(ids, group)
+        return longer
+
     def generate(self, prompts: Sequence[Prompt], max_new_tokens: int, sampling: Sampling = GREEDY,
                  seeds: Sequence[int] | None = None, batch_size: int | None = None) -> list[Generation]:
         """Answer prompts, `batch_size` (all) at a time; a sampled answer depends on its own seed, not on its batch.
@@ -225,9 +238,9 @@ class LocalVLM:
 
 def load_vlm(name: str | Path, dtype: str = "auto", device_map: str | dict = "auto", attention: str = "auto",
              min_pixels: int | None = None, max_pixels: int | None = None, revision: str | None = None) -> LocalVLM:
-    """Load a vision-language model by hub id or folder, or tiny:FAMILY for random weights.
+    """Load a vision-language model by hub id or folder, control:NAME (small, trained) or tiny:FAMILY (random weights).
 
-    dtype: "auto" is bfloat16 on a GPU and float32 on a CPU; or "float32", "bfloat16", "float16".
+    dtype: "auto" is bfloat16 on a GPU and float32 on a CPU and for control models; or "float32", "bfloat16", "float16".
     device_map: as in transformers ("auto" spreads over all GPUs).  attention: "auto", "sdpa", "flash_attention_2".
     min_pixels, max_pixels: image area; by default what the checkpoint's processor says.
     """
@@ -237,11 +250,12 @@ def load_vlm(name: str | Path, dtype: str = "auto", device_map: str | dict = "au
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in ("auto", *kinds):
         raise InputError(f"dtype {dtype!r}: expected auto, {', '.join(kinds)}")
-    kind = kinds[dtype] if dtype != "auto" else torch.bfloat16 if on_gpu else torch.float32
-    attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
     name = str(name)
+    half = on_gpu and not name.startswith(CONTROL)            # a small model's letters change with rounding
+    kind = kinds[dtype] if dtype != "auto" else torch.bfloat16 if half else torch.float32
+    attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
     model, processor, family = load_parts(name, kind, device_map, attention, revision)
-    if revision is None and not name.startswith(TINY):
+    if revision is None and not name.startswith((TINY, CONTROL)):
         revision = getattr(model.config, "_commit_hash", None)
     return LocalVLM(name, revision, family, model, processor, _limits(processor, min_pixels, max_pixels), attention,
                     reason)

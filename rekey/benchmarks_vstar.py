@@ -31,11 +31,12 @@ from rekey.benchmark_rows import (
 )
 from rekey.errors import InputError
 from rekey.images import is_image_name
+from rekey.prompts import DIRECT
 from rekey.records import Item, option_index, option_letter
 from rekey.store import dumps, read_jsonl, write_jsonl
 
 QUESTIONS_FILE = "test_questions.jsonl"
-SUFFIX = "Answer with the option's letter from the given choices directly."
+SUFFIX = DIRECT
 
 
 def vstar_id(question_id: object) -> str:

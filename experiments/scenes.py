@@ -1,0 +1,48 @@
+"""Write a benchmark of procedural scenes in the toolkit's own formats.
+
+    items = write_benchmark(Path("scenes"), n=100, seed=1)
+
+    scenes/images/*.png     the pictures
+    scenes/items.jsonl      one question each: the original benchmark
+    scenes/slots.jsonl      what the questions are about, for `rekey generate`
+    scenes/run.json         command, seed, versions
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+
+from rekey import store
+from rekey.images import pixel_sha256
+from rekey.records import Item, to_json
+from rekey.scenes import EASY, SceneStyle, render_scene, scene_benchmark
+from rekey.slots import write_slots
+
+
+def write_benchmark(out: Path, n: int, seed: int, style: SceneStyle = EASY,
+                    progress: Callable[[int, int], None] = lambda done, total: None) -> list[Item]:
+    """Write the scenes of a seed; equal arguments give equal files, and files that are there are replaced."""
+    started = time.time()
+    asked = scene_benchmark(n, seed, style)
+    items = []
+    for done, one in enumerate(asked, 1):
+        pixels = render_scene(one.scene)
+        image = f"images/{one.slots.image_id}.png"
+        encoded = io.BytesIO()
+        Image.fromarray(pixels).save(encoded, "PNG")
+        store.write_atomic(out / image, encoded.getvalue())
+        question = one.question
+        items.append(Item(one.slots.image_id, image, pixel_sha256(pixels), question.text, question.options,
+                          question.answer, question.category))
+        progress(done, n)
+    write_slots(out / "slots.jsonl", [one.slots for one in asked])
+    store.write_jsonl(out / "items.jsonl", map(to_json, items))
+    store.write_json(out / "run.json", store.run_manifest(
+        {"n": n, "seed": seed, "style": dataclasses.asdict(style)}, started))
+    return items
