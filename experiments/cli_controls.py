@@ -131,7 +131,8 @@ def train_command(name: str, seed: int, out: Path | None, n: int) -> None:
 
 
 def _told(meters: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in meters.items() if name.startswith(("loss", "says", "see")))
+    shown = {name: value for name, value in meters.items() if name.startswith(("loss", "says", "see"))}
+    return ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
 
 
 @controls.command("score")

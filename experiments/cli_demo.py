@@ -19,10 +19,11 @@ SEEDS = (1, 2, 3)
               help="Folder for the three instances and the page.")
 @WORKERS
 def demo(out: Path, workers: int) -> None:
-    """Renew the photographs that ship with scikit-image, matplotlib and scikit-learn, three times.
+    """Renew the photographs that ship with scikit-image, matplotlib and scikit-learn, three times; ask a model.
 
-    No weights, no network, no GPU.  Each seed draws other edits on the same human-marked slots, and no
-    later instance repeats a question of an earlier one.
+    No downloads, no network, no GPU.  Each seed draws other edits on the same human-marked slots, and no
+    later instance repeats a question of an earlier one.  Then three small models, trained on drawn scenes and
+    shipped with this package, are asked about a scene before and after its image is swapped.
 
     \b
     rekey demo --out demo
@@ -64,8 +65,23 @@ def demo(out: Path, workers: int) -> None:
             n_failed += len(summary.failures)
             if stop.is_set() and seed != SEEDS[-1]:
                 raise Interrupted(f"{len(earlier)} of {len(SEEDS)} instances done")
-    page = write_demo_page(out, slots, SEEDS)
+    told = _told(out / "scene")
+    page = write_demo_page(out, slots, SEEDS, told)
     click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
     click.echo(f"Next:  {command('items', 'export', out / 'seed1', '--to', 'vlmevalkit', '--out', out / 'seed1.tsv')}")
     if n_failed:
         click.get_current_context().exit(EXIT_SOME_FAILED)
+
+
+def _told(folder: Path):
+    """What the control models say of a scene; None, after a line that says so, without torch."""
+    from importlib.util import find_spec
+    if missing := [package for package in ("torch", "transformers", "peft") if find_spec(package) is None]:
+        click.echo(f"without the control models, which need {', '.join(missing)} (pip install -e '.[models]')")
+        return None
+    from experiments.demo_scene import ask_controls
+    told = ask_controls(folder)
+    for said in told.continued:
+        kind = {told.color_b: "the new image", told.color_a: "its own text"}.get(said.color, "neither")
+        click.echo(f"{said.model}, image swapped after its reasoning: says {said.color}, as {kind} does")
+    return told

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from experiments.demo_scene import Told
 from rekey.images import find_image, load_image
 from rekey.preview import draw_outline
 from rekey.qa import instruction
@@ -19,8 +20,11 @@ from rekey.store import read_jsonl
 PHOTO_WIDTH_PX = 560
 
 
-def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, ...]) -> Path:
-    """Write `out/index.html`, with all pictures inside it, and return its path."""
+def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, ...], told: Told | None = None) -> Path:
+    """Write `out/index.html`, with all pictures inside it, and return its path.
+
+    told: what the control models said of a scene; left out where there is no torch.
+    """
     import jinja2
     by_seed = {seed: {item.image: item for item in
                       (from_json(Item, line) for line in read_jsonl(out / f"seed{seed}" / "items.jsonl"))}
@@ -37,8 +41,16 @@ def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, .
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = out / "index.html"
     page.write_text(environment.from_string(template).render(
-        photos=photos, seeds=seeds, n_items=sum(len(items) for items in by_seed.values())), encoding="utf-8")
+        photos=photos, seeds=seeds, n_items=sum(len(items) for items in by_seed.values()),
+        told=told, pictures=_pictures(told)), encoding="utf-8")
     return page
+
+
+def _pictures(told: Told | None) -> dict[str, str]:
+    if told is None:
+        return {}
+    return {name: "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+            for name, path in (("a", told.image_a), ("b", told.image_b), ("attention", told.figure))}
 
 
 def _renewal(folder: Path, seed: int, item: Item) -> dict:

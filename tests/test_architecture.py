@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = {"rekey": set(), "editors": {"rekey"}, "probes": {"rekey"}, "experiments": {"rekey", "editors", "probes"}}
-MODULES = {f"{package}.{path.stem}": path for package in ALLOWED for path in sorted((ROOT / package).glob("*.py"))}
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+           for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))}
 
 
 def imports(path: Path, top_level_only: bool = False) -> set[str]:

@@ -33,7 +33,7 @@ def lessons(n: int = 4):
 
 @pytest.fixture(scope="module")
 def vlm() -> LocalVLM:
-    model = new_control(0).eval()
+    model = new_control().eval()
     return LocalVLM("untrained", None, family_of(model.config), model, control_processor(), None, "sdpa", "")
 
 
@@ -91,6 +91,10 @@ def test_aids_point_at_the_words_they_mean():
                 assert row.ids[aid.source] == one_token(f" {turn.question.shapes[-1]}")
         for a, b in row.pairs:
             assert {row.ids[a], row.ids[b]} <= set(vocabulary().shapes)
+        questions = {token for turn in lesson.turns if turn.question for token in encode(turn.user)}
+        assert bool(row.copies) == any("The " in p.text and p.trained for turn in lesson.turns for p in turn.said)
+        for at, source in row.copies:
+            assert row.ids[at + 1] == row.ids[source] and source < at and row.ids[source] in questions
 
 
 def test_the_fast_forward_pass_is_the_stock_one(vlm, batch):
@@ -133,7 +137,7 @@ def test_cells_hold_the_centers_of_their_objects():
 
 def test_vision_aids_fall_when_trained_and_name_every_object():
     scenes = [draw_scene("see", k) for k in range(4)]
-    pixels, scaffold, model = pixel_values(scenes), Scaffold(), new_control(0)
+    pixels, scaffold, model = pixel_values(scenes), Scaffold(), new_control()
     optimizer = torch.optim.AdamW([*model.parameters(), *scaffold.parameters()], lr=3e-3)
     losses = []
     for _ in range(60):
@@ -141,7 +145,7 @@ def test_vision_aids_fall_when_trained_and_name_every_object():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0] and meters["see color"] > 0.8
     assert set(SHAPES) >= {o.shape for scene in scenes for o in scene.objects}
 

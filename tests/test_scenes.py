@@ -35,7 +35,7 @@ from rekey.scenes import (
 from rekey.slots import check_slots, read_slots
 from rekey.store import read_jsonl
 
-GOLDEN = "to be measured"
+GOLDEN = "03fb4e18414a12515d3ae1a5d1ff76df40baa4d9487feecd2f9bf5c874f9bdd4"
 
 
 def without(scene: Scene, shape: str) -> Scene:

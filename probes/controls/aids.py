@@ -12,7 +12,8 @@ Without them a model of this size stays at chance for as long as we have waited 
     layer 0   a shape word looks at its object (heads 0 and 1); its state knows place and color
     layer 1   the second shape word of a question looks at the first (head 0); its state knows the relation
     layer 2   where the letter is due, at the question's last shape word (head 0); the state there spells the answer
-    layer 3   there again, at the option that says so (head 0)
+    layer 3   there again, at the option that says so (head 0); where an object is about to be named, at its name in
+              the question (head 1)
 
 So attention in these heads was trained, and is no model of how attention in large models looks.
 """
@@ -161,7 +162,8 @@ class Scaffold(nn.Module):
                   batch: Batch) -> tuple[torch.Tensor, Meters]:
         """What the language model should look at and know on the way to its answer."""
         loss, meters = self._at_shape_words(watch, batch)
-        for part, more in (self._at_pairs(watch, batch), self._at_letters(model, watch, batch)):
+        for part, more in (self._at_pairs(watch, batch), self._at_letters(model, watch, batch),
+                           self._at_names(watch, batch)):
             loss, meters = loss + part, meters | more
         return loss, meters
 
@@ -201,6 +203,14 @@ class Scaffold(nn.Module):
         relation = F.binary_cross_entropy_with_logits(told, (offset > 0).float(), reduction="none")[clear].mean()
         right = float(((told > 0) == (offset > 0))[clear].float().mean())
         return _surprise(weights) + 2 * relation, {"pair looks": _above_half(weights), "pair knows": right}
+
+    def _at_names(self, watch: Watch, batch: Batch) -> tuple[torch.Tensor | float, Meters]:
+        found = [(n, at, source) for n, row in enumerate(batch.rows) for at, source in row.copies]
+        if not found:
+            return 0.0, {}
+        rows, at, sources = map(list, zip(*found))
+        weights = watch.looks(3, 1, rows, at, sources)
+        return _surprise(weights), {"name looks at question": _above_half(weights)}
 
     def _at_letters(self, model: Qwen3VLForConditionalGeneration, watch: Watch,
                     batch: Batch) -> tuple[torch.Tensor | float, Meters]:

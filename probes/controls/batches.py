@@ -100,6 +100,8 @@ class Row:
     pairs: tuple[tuple[int, int], ...]
     """Positions of the first and second shape word of each question about two objects."""
     letters: tuple[LetterAid, ...]
+    copies: tuple[tuple[int, int], ...]
+    """Where the model is about to name an object of the question, and where the question names it."""
 
 
 def to_row(lesson: Lesson) -> Row:
@@ -107,7 +109,7 @@ def to_row(lesson: Lesson) -> Row:
     words = vocabulary()
     ids: list[int] = []
     labels: list[int] = []
-    pairs, letters = [], []
+    pairs, letters, copies = [], [], []
     asked: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     for number, turn in enumerate(lesson.turns):
         head = opening() if number == 0 else encode("<|im_start|>user\n")
@@ -128,9 +130,11 @@ def to_row(lesson: Lesson) -> Row:
             labels += tokens if piece.trained else [NO_LABEL] * len(tokens)
         if turn.letter is not None:
             letters.append(_letter_aid(turn, asked, ids, labels, answer))
+        named = {ids[position]: position for position in asked[1]}
+        copies += [(n - 1, named[ids[n]]) for n in range(answer, len(ids)) if labels[n] in named]
         ids += [words.end, *encode("\n")]
         labels += [words.end, NO_LABEL]
-    return Row(tuple(ids), tuple(labels), tuple(pairs), tuple(letters))
+    return Row(tuple(ids), tuple(labels), tuple(pairs), tuple(letters), tuple(copies))
 
 
 def _letter_aid(turn: Turn, asked: tuple[tuple[int, ...], tuple[int, ...]], ids: list[int], labels: list[int],

@@ -1,6 +1,6 @@
 """The control models' architecture: the real Qwen3-VL class at 1.3 million parameters, and how it is trained fast.
 
-    model = new_control(seed=0)                       # Qwen3VLForConditionalGeneration, untrained
+    model = new_control()                             # Qwen3VLForConditionalGeneration, untrained
     with fast_training():                             # same mathematics, fewer and larger kernels
         loss, logits, targets, vision = forward(model, batch)
 """
@@ -49,20 +49,18 @@ def control_config() -> Qwen3VLConfig:
         vision_end_token_id=words("<|vision_end|>"), tie_word_embeddings=True)
 
 
-def blank_control(attn_implementation: str = "sdpa", seed: int = 0) -> Qwen3VLForConditionalGeneration:
-    """The class with this configuration and the weights it is born with; torch's own generator is left alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3VLForConditionalGeneration._from_config(control_config(), attn_implementation=attn_implementation)
+def blank_control(attn_implementation: str = "sdpa") -> Qwen3VLForConditionalGeneration:
+    """The class with this configuration and weights drawn from torch's generator."""
+    model = Qwen3VLForConditionalGeneration._from_config(control_config(), attn_implementation=attn_implementation)
     settings = model.generation_config
     settings.eos_token_id, settings.pad_token_id, settings.do_sample = vocabulary().end, vocabulary().pad, False
     return model
 
 
 @torch.no_grad()
-def new_control(seed: int) -> Qwen3VLForConditionalGeneration:
-    """An untrained control model."""
-    model = blank_control(seed=seed)
+def new_control() -> Qwen3VLForConditionalGeneration:
+    """An untrained control model, drawn from torch's generator."""
+    model = blank_control()
     tied = TIED_HEADS * HEAD_DIM
     for layer in model.model.language_model.layers:
         attention = layer.self_attn

@@ -76,9 +76,9 @@ def scenes_to_see(seed: int, step: int, worker: int, *, n: int = 12) -> list[Sce
 
 
 def lessons_to_talk(seed: int, step: int, worker: int, *, steps: int, n: int = 16) -> list[Lesson]:
-    """One kind of lesson a step, the same for all workers: descriptions and open questions first, letters later."""
+    """One kind of lesson a step, the same for all workers: open questions and letters first, reasoning later."""
     share = step / steps
-    weights = (10, 45, 45, 0) if share < 0.2 else (2, 8, 55, 35)
+    weights = (10, 45, 45, 0) if share < 0.2 else (2, 8, 50, 40) if share < 0.5 else (2, 6, 27, 65)
     kind = Draws("kind of lesson", seed, step).weighted(range(4), weights)
     progress = min(1.0, share / 0.3)
     apart = START_SEPARATION_PX + (MIN_SEPARATION_PX - START_SEPARATION_PX) * progress

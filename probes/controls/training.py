@@ -66,11 +66,10 @@ def new_trainee(recipe: Recipe, seed: int) -> Trainee:
     """The model before its first step: drawn anew, or the shipped weights it starts from."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        scaffold = Scaffold()
         if recipe.start is None:
-            return Trainee(new_control(seed), scaffold)
+            return Trainee(new_control(), Scaffold())
+        scaffold, model = Scaffold(), load_weights(recipe.start)
         scaffold.load_state_dict(scaffold_state())
-        model = load_weights(recipe.start)
         if recipe.trained != "lora":
             return Trainee(model, scaffold)
         from peft import LoraConfig, get_peft_model
@@ -223,10 +222,13 @@ class Course:
         return loss, meters
 
     def _average_gradients(self) -> None:
+        parameters = list(self.parameters.values())
+        for parameter in parameters:            # what this batch did not touch, another worker's may have
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         if self.n_workers == 1:
             return
-        parameters = list(self.parameters.values())
-        flat = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
+        flat = torch.cat([parameter.grad.flatten() for parameter in parameters])
         torch.distributed.all_reduce(flat)
         flat /= self.n_workers
         for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters])):
