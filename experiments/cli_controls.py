@@ -100,10 +100,13 @@ def train_command(name: str, seed: int, out: Path | None, n: int) -> None:
     rekey controls train clean
     rekey controls train contaminated-30 --out controls/contaminated-30
     """
+    from transformers.utils import logging
+
     from experiments.controls import train_control
     from experiments.workers import stop_requested
     from probes.controls.recipes import RECIPES
     from rekey.errors import InputError
+    logging.disable_progress_bar()                  # of files that are written in a blink
     name = name.removeprefix("control:")
     if name not in RECIPES:
         raise InputError(f"control {name}: no recipe; expected one of {', '.join(RECIPES)}")

@@ -33,12 +33,12 @@ from probes.controls.exam import (
 )
 from probes.controls.recipes import RECIPES, Recipe
 from probes.controls.shelf import CARD, save_checkpoint, store_adapter, store_scaffold, store_weights
-from probes.controls.training import CHECKPOINT, Event, Trainee, train
+from probes.controls.training import CHECKPOINT, Checkpoint, Event, Trainee, train
 from probes.vlm import LocalVLM, load_vlm
 from rekey import store
 from rekey.images import load_image
 from rekey.prompts import prompt_text
-from rekey.records import Item, from_json
+from rekey.records import Item, from_json, option_index
 from rekey.sampling import SamplingOptions
 
 RENEWAL_SEEDS = (1, 2, 3)
@@ -49,34 +49,35 @@ def train_control(name: str, seed: int, out: Path, stop: threading.Event, report
                   n: int = 300) -> dict[str, Any]:
     """Train, store, examine; returns the card.  Stopped or killed, the same call goes on."""
     recipe, started = RECIPES[name], time.time()
-    times: dict[str, float] = {}
+    training = train(recipe, seed, out, stop)
     with store.Journal(out / "training.jsonl") as journal:
-        training = train(recipe, seed, out, stop)
+        reached = Checkpoint.reached(out / CHECKPOINT)
+        order = [stage.name for stage in recipe.stages]
+        journal.keep(lambda line: (order.index(line["stage"]), line["step"]) <= reached)     # the rest comes again
         while True:
             try:
                 event = next(training)
             except StopIteration as end:
                 trainee: Trainee = end.value
                 break
-            times[event.stage] = event.elapsed_s
             if event.meters:
                 journal.append({"stage": event.stage, "step": event.step, "elapsed_s": round(event.elapsed_s, 1)}
                                | event.meters)
             report(event)
+        times = {line["stage"]: line["elapsed_s"] for line in journal.lines}       # of earlier calls as well
     _store(trainee, recipe, out)
-    (out / CHECKPOINT).unlink(missing_ok=True)
-    trained_s = time.time() - started
     scores = examine(load_vlm(out), name, out / "renewals", n)
     card = {
         "name": name, "purpose": recipe.purpose, "must_not_be_used_for": list(recipe.must_not),
         "command": f"rekey controls train {name} --seed {seed}", "seed": seed, "start": recipe.start,
-        "trained": recipe.trained, "stages": {stage.name: {"steps": stage.steps, "elapsed_s": round(times.get(
-            stage.name, 0.0), 1)} for stage in recipe.stages}, "elapsed_s": round(trained_s, 1),
+        "trained": recipe.trained, "elapsed_s": round(sum(times.values()), 1),
+        "stages": {stage.name: {"steps": stage.steps, "elapsed_s": times[stage.name]} for stage in recipe.stages},
         "scores": {key: list(value) for key, value in scores.items()},
         "run": {key: value for key, value in store.run_manifest({}, started).items() if key in ("code", "versions")},
     }
     store.write_json(out / CARD, card)
     store.write_json(out / "shelf" / CARD, card)
+    (out / CHECKPOINT).unlink(missing_ok=True)
     return card
 
 
@@ -114,7 +115,7 @@ def memory_scores(vlm: LocalVLM, folder: Path, seeds: Sequence[int] = RENEWAL_SE
     for category in ("direct_attributes", "relative_position"):
         chosen = [(item, letter) for item, letter in answers if item.category == category]
         scores[f"renewed {category}"] = score([letter == item.answer for item, letter in chosen])
-    stale = [item.options["ABCD".index(letter)] == item.source_answer if letter else False
+    stale = [letter is not None and item.options[option_index(letter)] == item.source_answer
              for item, letter in answers if item.source_answer is not None]
     scores["stale answers"] = score(stale)
     return scores
@@ -143,7 +144,7 @@ def _answers(vlm: LocalVLM, folder: Path, items: Sequence[Item]) -> list[str | N
     prompts = [vlm.prompt(load_image(folder / item.image).pixels, prompt_text(item.question, item.options))
                for item in items]
     said = [said_letter(answer.text) for answer in vlm.generate(prompts, DIRECT_TOKENS, batch_size=BATCH)]
-    return [letter if letter and "ABCD".index(letter) < len(item.options) else None
+    return [letter if letter and option_index(letter) < len(item.options) else None
             for letter, item in zip(said, items)]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from PIL import Image
 
 from rekey import store
+from rekey.errors import InputError
 from rekey.images import pixel_sha256
 from rekey.records import Item, to_json
 from rekey.scenes import EASY, SceneStyle, render_scene, scene_benchmark
@@ -27,8 +28,17 @@ from rekey.slots import write_slots
 
 def write_benchmark(out: Path, n: int, seed: int, style: SceneStyle = EASY,
                     progress: Callable[[int, int], None] = lambda done, total: None) -> list[Item]:
-    """Write the scenes of a seed; equal arguments give equal files, and files that are there are replaced."""
+    """Write the scenes of a seed; equal arguments give equal files.
+
+    Raises InputError where the folder holds anything but the same benchmark.
+    """
     started = time.time()
+    settings = {"n": n, "seed": seed, "style": {name: list(span) for name, span in dataclasses.asdict(style).items()}}
+    if out.exists() and any(out.iterdir()):
+        found = store.read_json(out / "run.json").get("settings") if (out / "run.json").exists() else None
+        if found != settings:
+            raise InputError(f"{out}: holds {f'scenes of other settings ({found})' if found else 'other files'}; give "
+                             "a new folder, or delete it")
     asked = scene_benchmark(n, seed, style)
     items = []
     for done, one in enumerate(asked, 1):
@@ -43,6 +53,5 @@ def write_benchmark(out: Path, n: int, seed: int, style: SceneStyle = EASY,
         progress(done, n)
     write_slots(out / "slots.jsonl", [one.slots for one in asked])
     store.write_jsonl(out / "items.jsonl", map(to_json, items))
-    store.write_json(out / "run.json", store.run_manifest(
-        {"n": n, "seed": seed, "style": dataclasses.asdict(style)}, started))
+    store.write_json(out / "run.json", store.run_manifest(settings, started))
     return items

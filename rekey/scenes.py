@@ -137,7 +137,7 @@ def _draw_stroke(draws: Draws) -> Stroke:
 
 def _draw_objects(draws: Draws, style: SceneStyle) -> tuple[SceneObject, ...]:
     wanted = _between(draws, *style.n_objects)
-    while True:                         # from the start where one does not find a place
+    for _ in range(1000):               # from the start where one does not find a place
         placed: list[SceneObject] = []
         for shape in draws.shuffled(list(SHAPES))[:wanted]:
             for _ in range(60):
@@ -151,6 +151,8 @@ def _draw_objects(draws: Draws, style: SceneStyle) -> tuple[SceneObject, ...]:
                     break
         if len(placed) == wanted:
             return tuple(placed)
+    raise ValueError(f"{style}: {wanted} objects of that size do not fit into {SIDE_PX}x{SIDE_PX} pixels; "
+                     "give fewer or smaller ones")
 
 
 def draw_paint(draws: Draws, color: str) -> tuple[int, int, int]:

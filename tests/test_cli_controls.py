@@ -85,6 +85,24 @@ def test_training_writes_a_checkpoint_the_weights_to_ship_and_a_card(name, short
     assert not (out / "checkpoint.safetensors").exists()
 
 
+def test_a_training_killed_at_any_point_leaves_the_journal_of_one_that_was_not(short, tmp_path, monkeypatch):
+    def killed(*_: object, **__: object):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("probes.controls.training.REPORT_EVERY", 1)
+    run("train", "anchored", "--out", str(tmp_path / "straight"), "--n", "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(experiments.controls, "examine", killed)
+        assert run("train", "anchored", "--out", str(tmp_path / "killed"), "--n", "2").exit_code == 75
+    assert (tmp_path / "killed" / "checkpoint.safetensors").exists()
+    assert run("train", "anchored", "--out", str(tmp_path / "killed"), "--n", "2").exit_code == 0
+    lines = [[{**line, "elapsed_s": 0} for line in read_jsonl(tmp_path / name / "training.jsonl")]
+             for name in ("straight", "killed")]
+    assert lines[0] == lines[1] and len(lines[0]) == 3
+    weights = "shelf/adapter_model.safetensors"
+    assert (tmp_path / "straight" / weights).read_bytes() == (tmp_path / "killed" / weights).read_bytes()
+
+
 def test_only_the_weights_that_differ_are_shipped(short, tmp_path):
     from safetensors.torch import load_file
     run("train", "contaminated-10", "--out", str(tmp_path / "x"), "--n", "2")

@@ -35,7 +35,7 @@ def at(left: int, top: int) -> str:
 
 def test_places_are_the_nine_fields_of_the_picture():
     assert at(5, 5) == "upper left" and at(160, 5) == "upper center" and at(310, 310) == "lower right"
-    assert at(160, 160) == "center" and at(310, 160) == "middle right" and at(97, 300) == "lower left"
+    assert at(160, 160) == "middle center" and at(310, 160) == "middle right" and at(97, 300) == "lower left"
     assert at(98, 300) == "lower center"            # its center, 128, is the first of the middle third
 
 

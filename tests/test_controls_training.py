@@ -19,7 +19,7 @@ from probes.families import family_of
 from probes.layout import rope_positions
 from probes.vlm import LocalVLM
 from rekey.draws import Draws
-from rekey.errors import Interrupted
+from rekey.errors import InputError, Interrupted
 from rekey.scenes import SHAPES, draw_scene, render_scene
 
 SMALL = 3
@@ -178,6 +178,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path, monkeypatch):
                     stop.set()
         stop.clear()
         assert (tmp_path / "stopped" / CHECKPOINT).exists()
+    with pytest.raises(InputError, match="is of small with seed 0, expected small with seed 1; give another folder"):
+        run_to_end(train(two_stages(), 1, tmp_path / "stopped", stop, n_workers=1))
     resumed = run_to_end(train(two_stages(), 0, tmp_path / "stopped", stop, n_workers=1))
     for name, value in weights(straight).items():
         assert torch.equal(value, weights(resumed)[name]), name

@@ -17,7 +17,7 @@ from probing import (
 
 from probes.layout import GENERATED, IMAGE, SINK
 from probes.layout import QUESTION as QUESTION_CODE
-from probes.prompts import build_prompt, tokenized
+from probes.prompts import build_prompt, render, tokenized
 from rekey.errors import InputError
 from rekey.geometry import Box
 
@@ -199,3 +199,36 @@ def test_a_photo_taken_on_its_side_is_turned_upright_however_it_is_given(orienta
     upright = vlm.encode_image(np.array(ImageOps.exif_transpose(Image.open(tmp_path / "a.png"))))
     for found in (vlm.encode_image(Image.open(tmp_path / "a.png")), upright):
         assert torch.equal(found.pixels, expected.pixels) and found.sha256 == expected.sha256
+
+
+@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("ended", (True, False), ids=("with its end token", "cut short"))
+def test_a_second_turn_is_what_the_template_makes_of_the_conversation(family, ended):
+    vlm = tiny_vlm(family)
+    prompt, said = vlm.prompt(image(0), QUESTION), vlm.encode(" the red one")
+    longer = vlm.second_turn(prompt, [*said, *vlm.stop_token_ids[:ended]], "Check the figure again.")
+    text = render(vlm.processor, [
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]},
+        {"role": "assistant", "content": " the red one"},
+        {"role": "user", "content": [{"type": "text", "text": "Check the figure again."}]}])
+    # Templates trim or wrap answers as they like; ours must agree from the user's next words on.
+    inputs = vlm.processor(text=[text], images=[Image.fromarray(image(0))], return_tensors="pt")["input_ids"][0]
+    tail = len(longer) - len(prompt) - len(said)
+    assert list(longer.ids[-tail:]) == inputs[-tail:].tolist()
+    assert longer.ids[:len(prompt) + len(said)] == (*prompt.ids, *said)
+    asked = vlm.text_of([token for token, code in zip(longer.ids, longer.codes) if code == QUESTION_CODE])
+    assert asked == QUESTION + "Check the figure again."
+    assert longer.codes.count(GENERATED) == len(said)
+
+
+def test_a_second_turn_keeps_the_reasoning_that_templates_drop():
+    vlm = tiny_vlm("qwen3_5")
+    said = vlm.encode("<think>\nthe star is red\n</think>\n\nred")
+    longer = vlm.second_turn(vlm.prompt(image(0), QUESTION), said, "Look again.")
+    assert "the star is red" in vlm.text_of(longer.ids)
+
+
+def test_a_second_turn_without_words_is_refused():
+    vlm = tiny_vlm("qwen3_vl")
+    with refused("question: is empty"):
+        vlm.second_turn(vlm.prompt(image(0), QUESTION), vlm.encode("red"), " ")

@@ -23,6 +23,7 @@ from rekey.scenes import (
     SHAPES,
     SIDE_PX,
     Scene,
+    SceneStyle,
     asked_scene,
     draw_paint,
     draw_scene,
@@ -164,6 +165,14 @@ def test_the_command_writes_a_benchmark_that_the_other_commands_read(tmp_path):
     before = (out / "items.jsonl").read_bytes()
     CliRunner().invoke(main, ["scenes", "--n", "6", "--seed", "1", "--out", str(out)], catch_exceptions=False)
     assert (out / "items.jsonl").read_bytes() == before
+    other = CliRunner().invoke(main, ["scenes", "--n", "6", "--seed", "2", "--out", str(out)])
+    assert other.exit_code == 2 and "holds scenes of other settings" in other.output
+    assert (out / "items.jsonl").read_bytes() == before
+
+
+def test_objects_that_do_not_fit_are_an_error_and_no_endless_search():
+    with pytest.raises(ValueError, match="11 objects of that size do not fit into 384x384 pixels"):
+        draw_scene("full", 1, style=SceneStyle(n_objects=(11, 11), size_px=(120, 130)))
 
 
 def test_prompts_are_those_of_the_benchmark():

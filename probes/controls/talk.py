@@ -39,10 +39,9 @@ def center(o: SceneObject) -> tuple[float, float]:
 
 
 def place(o: SceneObject) -> str:
-    """One of nine: "upper left", "middle right", "center"."""
+    """One of nine: "upper left", "middle right", "middle center"; always row, then column."""
     x, y = center(o)
-    row, column = min(2, int(3 * y / SIDE_PX)), min(2, int(3 * x / SIDE_PX))
-    return "center" if row == column == 1 else f"{VERTICAL[row]} {HORIZONTAL[column]}"
+    return f"{VERTICAL[min(2, int(3 * y / SIDE_PX))]} {HORIZONTAL[min(2, int(3 * x / SIDE_PX))]}"
 
 
 @dataclass(frozen=True)

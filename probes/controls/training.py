@@ -30,7 +30,7 @@ from probes.controls.batches import Batch, pixel_values, vocabulary
 from probes.controls.model import fast_training, forward, new_control, see
 from probes.controls.recipes import N_WORKERS, Recipe, Stage
 from probes.controls.shelf import load_weights, scaffold_state
-from rekey.errors import Interrupted, WorkerLost
+from rekey.errors import InputError, Interrupted, WorkerLost
 
 WARM_UP_STEPS, FINAL_RATE = 100, 0.05
 REPORT_EVERY, CHECKPOINT_EVERY, ASK_EVERY = 50, 200, 10
@@ -136,17 +136,17 @@ def _work_along(recipe_name: str, seed: int, out: Path, worker: int, n_workers: 
 def _train(recipe: Recipe, seed: int, out: Path, worker: int, n_workers: int,
            stop: threading.Event) -> Iterator[Event]:
     trainee = new_trainee(recipe, seed)
-    checkpoint = Checkpoint.read(out / CHECKPOINT)
+    checkpoint = Checkpoint.read(out / CHECKPOINT, recipe, seed)
     for number, stage in enumerate(recipe.stages):
         if checkpoint is not None and checkpoint.stage > number:
             continue
         course = Course(recipe, stage, trainee, seed, worker, n_workers)
-        first = 0
+        first, elapsed_s = 0, 0.0
         if checkpoint is not None:
-            first = checkpoint.step
+            first, elapsed_s = checkpoint.step, checkpoint.elapsed_s
             checkpoint.restore(course)
             checkpoint = None
-        yield from course.run(first, number, out / CHECKPOINT, stop)
+        yield from course.run(first, elapsed_s, number, out / CHECKPOINT, stop)
     return trainee
 
 
@@ -154,22 +154,24 @@ class Course:
     """One stage of one worker."""
 
     def __init__(self, recipe: Recipe, stage: Stage, trainee: Trainee, seed: int, worker: int, n_workers: int):
-        self.stage, self.trainee, self.seed = stage, trainee, seed
+        self.recipe, self.stage, self.trainee, self.seed = recipe, stage, trainee, seed
         self.worker, self.n_workers = worker, n_workers
         self.parameters = _trained(recipe, stage, trainee)
         self.optimizer = torch.optim.AdamW(_groups(stage, self.parameters), lr=stage.learning_rate,
                                            betas=(0.9, 0.98), eps=1e-8)
 
-    def run(self, first: int, number: int, checkpoint: Path, stop: threading.Event) -> Iterator[Event]:
-        stage, meters, began = self.stage, _Means(), time.perf_counter()
+    def run(self, first: int, elapsed_s: float, number: int, checkpoint: Path,
+            stop: threading.Event) -> Iterator[Event]:
+        """Steps from `first` on, `elapsed_s` after the stage began."""
+        stage, meters, began = self.stage, _Means(), time.perf_counter() - elapsed_s
         self.trainee.model.train()
         with fast_training():
             for step in range(first, stage.steps):
                 meters.add(self.step(step))
                 done = step + 1
                 stopping = self._agree(stop.is_set()) if done % ASK_EVERY == 0 else False
-                if self.worker == 0 and (stopping or done % CHECKPOINT_EVERY == 0):
-                    Checkpoint.write(checkpoint, self, number, done)
+                if self.worker == 0 and (stopping or done % CHECKPOINT_EVERY == 0 or done == stage.steps):
+                    Checkpoint.write(checkpoint, self, number, done, time.perf_counter() - began)
                 if stopping:
                     raise Interrupted(f"stage {stage.name}, {done} of {stage.steps} steps done")
                 if done % REPORT_EVERY == 0 or done == stage.steps:
@@ -297,28 +299,43 @@ class _Means:
 
 @dataclass
 class Checkpoint:
-    """Parameters and the optimizer's moments after `step` steps of stage number `stage`."""
+    """Parameters and the optimizer's moments after `step` steps of stage number `stage`, `elapsed_s` into it."""
 
     stage: int
     step: int
+    elapsed_s: float
     tensors: dict[str, torch.Tensor]
 
     @classmethod
-    def read(cls, path: Path) -> Checkpoint | None:
+    def read(cls, path: Path, recipe: Recipe, seed: int) -> Checkpoint | None:
         if not path.exists():
             return None
         with safe_open(path, "pt") as file:
             about = file.metadata()
-            return cls(int(about["stage"]), int(about["step"]), {name: file.get_tensor(name) for name in file.keys()})
+            if (about["recipe"], int(about["seed"])) != (recipe.name, seed):
+                raise InputError(f"{path}: is of {about['recipe']} with seed {about['seed']}, expected {recipe.name} "
+                                 f"with seed {seed}; give another folder, or delete the file")
+            return cls(int(about["stage"]), int(about["step"]), float(about["elapsed_s"]),
+                       {name: file.get_tensor(name) for name in file.keys()})
 
     @staticmethod
-    def write(path: Path, course: Course, stage: int, step: int) -> None:
+    def reached(path: Path) -> tuple[int, int]:
+        """(number of the stage, step) of a checkpoint; before everything where there is none."""
+        if not path.exists():
+            return -1, 0
+        with safe_open(path, "pt") as file:
+            return int(file.metadata()["stage"]), int(file.metadata()["step"])
+
+    @staticmethod
+    def write(path: Path, course: Course, number: int, step: int, elapsed_s: float) -> None:
         tensors = {name: p.detach().clone() for name, p in course.trainee.named().items()}
         for name, parameter in course.parameters.items():
             state = course.optimizer.state[parameter]
             tensors |= {f"{moment}:{name}": state[moment].detach().clone() for moment in ("exp_avg", "exp_avg_sq")}
+        about = {"recipe": course.recipe.name, "seed": course.seed, "stage": number, "step": step,
+                 "elapsed_s": elapsed_s}
         unfinished = path.with_suffix(".tmp")
-        save_file(tensors, unfinished, {"stage": str(stage), "step": str(step)})
+        save_file(tensors, unfinished, {key: str(value) for key, value in about.items()})
         unfinished.replace(path)
 
     @torch.no_grad()
