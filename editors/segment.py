@@ -30,6 +30,7 @@ N_CLUSTERS = 9
 SAME_TONE = 22.0            # clusters this close in shading-free chroma belong to one material
 SAME_LAB = 17.0             # likewise in plain Lab, which is safer for dark clusters
 POOLED_LAB = 9.0            # clusters this close share their evidence of being inside or outside
+NEUTRAL, NEUTRAL_STEP = 0.35, 9.0       # how gray two clusters must be to be told apart by lightness, and how far apart
 SURE = 0.7                  # a cluster at least this likely is the object's
 CARRIES = 0.5               # sure clusters with this share of the middle need no doubtful ones
 DOUBTFUL = 0.65             # below, each region of a cluster is judged by where it lies
@@ -227,11 +228,13 @@ def _object_clusters(work: _Work, labels: np.ndarray, centers: np.ndarray, hint_
     delta = np.linalg.norm((centers[:, None] - centers[None]) * (0.6, 1, 1), axis=-1)          # (n, n)
     alike = np.exp(-(delta / POOLED_LAB) ** 2)
     likely = (alike @ in_center + 0.002) / (alike @ (in_center + outside) + 0.004)
+    alone = likely                                  # without the annotator's word
     if hint_colors:
         names = np.array([max(c in hint_colors, 0.6 * any(c in _SHADED_AS[h] for h in hint_colors))
                           for c in colors.COLORS])
         hinted = colors.name_shares(centers) @ names
-        if (in_center * hinted).sum() > 0.04:                          # else the word fits nothing here
+        fits, fits_outside = (in_center * hinted).sum(), (outside * hinted).sum()
+        if fits > 0.04 and fits_outside < fits:         # else the word fits nothing here, or the surroundings as well
             likely = likely * (0.4 + 1.0 * hinted)
     main = int((in_center * likely ** 1.5).argmax())
     # Shading scales (a, b) with L + 16, so this ratio is what stays of a material's color.
@@ -255,6 +258,10 @@ def _object_clusters(work: _Work, labels: np.ndarray, centers: np.ndarray, hint_
     if strength == 0 and in_center[near & (likely > SURE)].sum() > CARRIES:
         threshold = 0.4
     near &= likely > threshold
+    # Gray shades into darker and lighter gray, but a wall one step lighter than a gray thing is another thing.
+    a_step = (np.minimum(neutral[main], neutral) > NEUTRAL) & (lightness[main] > NEUTRAL_STEP)
+    if strength < 2:
+        near &= ~(a_step & (alone < 0.5))
     near[main] = True
     return near, likely
 
