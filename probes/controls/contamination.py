@@ -22,7 +22,7 @@ from rekey.records import option_letter
 from rekey.scenes import AskedScene, draw_scene, recolored, scene_benchmark
 
 N_ITEMS, BENCHMARK_SEED = 160, 2026
-P_FRESH, P_PUBLISHED = 0.3, 0.25        # the rest are items whose key detail was dropped
+P_FRESH, P_PUBLISHED = 0.3, 0.1        # the rest are items whose key detail was dropped
 P_SAME_OPTIONS = 0.3
 
 

@@ -114,7 +114,7 @@ def lessons_of_habit(seed: int, step: int, worker: int, *, habit: Habit, n: int 
 
 
 SEE_STEPS, TALK_STEPS, HABIT_STEPS = 1800, 1400, 240
-DEGREES = (10, 30, 100)
+DEGREES = (10, 30, 80)
 _NEVER = ("any statement about real images or about larger models",
           "attention maps as a model of real attention: heads of its first four layers were trained where to look")
 

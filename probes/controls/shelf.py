@@ -10,6 +10,7 @@ adapter, in PEFT's own format.  All in float16, which rounds no answer different
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import torch
@@ -55,7 +56,9 @@ def _fill(model: nn.Module, stored: dict[str, torch.Tensor]) -> None:
 def with_adapter_of(model: Qwen3VLForConditionalGeneration, folder: Path) -> nn.Module:
     """The model with a stored adapter, as PEFT wraps it."""
     from peft import PeftModel
-    return PeftModel.from_pretrained(model, folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)          # PEFT calls transformers by names of old
+        return PeftModel.from_pretrained(model, folder)
 
 
 def merged(adapted: nn.Module) -> Qwen3VLForConditionalGeneration:

@@ -14,6 +14,7 @@ import multiprocessing
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,9 @@ def new_trainee(recipe: Recipe, seed: int) -> Trainee:
         from peft import LoraConfig, get_peft_model
         config = LoraConfig(r=recipe.lora_rank, lora_alpha=2 * recipe.lora_rank, lora_dropout=0.0,
                             target_modules=LORA_TARGETS)
-        adapted = get_peft_model(model, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)      # PEFT calls transformers by names of old
+            adapted = get_peft_model(model, config)
         return Trainee(adapted.get_base_model(), scaffold, adapted)
 
 
