@@ -48,7 +48,7 @@ class Score(NamedTuple):
 
 
 def score(found: Sequence[bool]) -> Score:
-    return Score(round(float(np.mean(found)), 4), len(found))
+    return Score(round(float(np.mean(found)), 4) if len(found) else 0.0, len(found))
 
 
 @dataclass(frozen=True)

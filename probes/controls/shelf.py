@@ -29,11 +29,11 @@ SCAFFOLD = "scaffold.safetensors"
 def load_weights(name: str, attn_implementation: str = "sdpa") -> Qwen3VLForConditionalGeneration:
     """The model of a control, float32, on the CPU."""
     folder = folder_of(name)
-    with torch.random.fork_rng(devices=[]):          # the weights it is born with are all replaced
+    with torch.random.fork_rng(devices=[]):          # weights that are drawn at birth are all replaced
         model = blank_control(attn_implementation)
-    _fill(model, load_file(SHELF / BASE / WEIGHTS))
-    if (folder / ADAPTER).is_file():
-        return merged(with_adapter_of(model, folder))
+        _fill(model, load_file(SHELF / BASE / WEIGHTS))
+        if (folder / ADAPTER).is_file():
+            return merged(with_adapter_of(model, folder))
     if folder.name != BASE:
         _fill(model, load_file(folder / WEIGHTS))
     return model.eval()
