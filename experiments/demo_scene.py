@@ -103,7 +103,7 @@ def ask_controls(folder: Path) -> Told:
 
 
 def _draw(path: Path, traces, words: list[list[str]], t_swap: int) -> None:
-    """Mass on the image by layer and token decided: the first answer, and the one that went on under the other image."""
+    """Mass on the image by layer and token decided: the first answer, and the one continued under the other image."""
     from matplotlib.figure import Figure
     widths = [len(tokens) for tokens in words]
     figure = Figure(figsize=(0.19 * max(widths) + 1.6, 5.6), dpi=150, layout="constrained")
