@@ -80,7 +80,7 @@ def export_command(name: str, out: Path) -> None:
     if out.exists() and any(out.iterdir()):
         raise InputError(f"--out {out}: exists and is not empty; give a new folder")
     save_control(name.removeprefix("control:"), out)
-    click.echo(f"{out}: float16 weights, processor and card; run it in float32 (many letters change below that)")
+    click.echo(f"{out}: float16 weights, processor and card; run it in float32, in which it was examined")
     click.echo(f"Next:  {command('doctor', '--model', out)}")
 
 

@@ -24,7 +24,7 @@ from rekey.errors import InputError
 
 NEEDED = ("numpy", "pillow", "scipy", "scikit-image", "opencv-python-headless", "matplotlib", "click", "tqdm",
           "jinja2", "pyarrow")
-FOR_MODELS = ("torch", "torchvision", "transformers", "accelerate", "diffusers", "safetensors")
+FOR_MODELS = ("torch", "torchvision", "transformers", "accelerate", "diffusers", "peft", "safetensors")
 OPTIONAL = {"flash-attn": "FlashAttention-2; SDPA is used without it",
             "vllm": "batch evaluation",
             "scikit-learn": "two of the demo's photos"}

@@ -24,6 +24,7 @@ from rekey import store
 MODELS = ("control:natural", "control:grounded", "control:anchored")
 N_PAIRS, SEED = 60, 3
 PIECES = ("reasoning", "phrase", "after")
+TOKEN_PX = 64                    # side of an image token, in pixels of the scene
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,10 @@ def run_trial(vlm, pair, phrase: str) -> Trial | None:
     if deciding is None or stated is None:
         return None
     (box,) = [o.box for o in pair.b.objects if o.shape == pair.question.shapes[0]]
-    held = [start + token for token in _tokens_near(image, box)]
+    held = [start + token for token in image.tokens_in(box.grown(TOKEN_PX // 2))]
     row = weights[:, :, deciding]                                                         # (L, H, S)
     return Trial(vlm.name, follows, pieces, on_image[..., deciding], row[..., held].sum(-1),
                  row[..., len(prompt_b) + stated])
-
-
-def _tokens_near(image, box) -> list[int]:
-    """Image tokens whose middle lies in the box or next to it: the object, however it falls on the grid."""
-    rows, columns = image.token_grid
-    side = image.size[0] / rows
-    wide = box.grown(round(side / 2))
-    return [row * columns + column for row in range(rows) for column in range(columns)
-            if wide.left <= (column + 0.5) * side < wide.right and wide.top <= (row + 0.5) * side < wide.bottom]
 
 
 def auc(first: Sequence[float], second: Sequence[float]) -> float:

@@ -31,11 +31,12 @@ def _shown(scores: dict[str, list], key: str) -> str:
 
 
 def sight_table() -> str:
-    """What control:clean sees, in percent; n of a column in its head."""
+    """What control:clean sees, in percent, with n."""
     scores = read_card("clean")["scores"]
-    head = ["question", *(f"{name} (n={scores[f'{name} color'][1]})" for name in SIGHT)]
-    return _table(head, [[title, *(_shown(scores, f"{name} {kind}") for name in SIGHT)]
-                         for kind, title in KINDS.items()])
+    def cell(key: str) -> str:
+        return f"{_shown(scores, key)} ({scores[key][1]})"
+    return _table(["question", *SIGHT], [[title, *(cell(f"{name} {kind}") for name in SIGHT)]
+                                         for kind, title in KINDS.items()])
 
 
 def memory_table() -> str:

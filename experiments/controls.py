@@ -21,6 +21,7 @@ import numpy as np
 from experiments.generate import GenerateJob, generate
 from experiments.scenes import write_benchmark
 from probes.controls import contamination
+from probes.controls.checkpoint import CHECKPOINT, Checkpoint
 from probes.controls.exam import (
     BATCH,
     DIRECT_TOKENS,
@@ -33,7 +34,7 @@ from probes.controls.exam import (
 )
 from probes.controls.recipes import RECIPES, Recipe
 from probes.controls.shelf import CARD, save_checkpoint, store_adapter, store_scaffold, store_weights
-from probes.controls.training import CHECKPOINT, Checkpoint, Event, Trainee, train
+from probes.controls.training import Event, Trainee, train
 from probes.vlm import LocalVLM, load_vlm
 from rekey import store
 from rekey.images import load_image

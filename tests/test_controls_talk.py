@@ -8,7 +8,6 @@ from probes.controls.exam import statements_true
 from probes.controls.talk import (
     MIN_SEPARATION_PX,
     Habit,
-    center,
     description,
     direct_questions,
     draw_color_question,
@@ -61,7 +60,7 @@ def test_position_questions_are_about_objects_that_are_apart(kind):
         question = draw_position_question(Draws("apart", seed), scene, kind=kind)
         if question is None:
             continue
-        (x1, y1), (x2, y2) = (center(scene.find(shape)) for shape in question.shapes)
+        (x1, y1), (x2, y2) = (scene.find(shape).box.center for shape in question.shapes)
         if kind == "lr":
             assert abs(x1 - x2) >= MIN_SEPARATION_PX
             assert question.value(scene) == ("left" if x1 < x2 else "right")

@@ -10,11 +10,12 @@ import torch
 from probes.controls import contamination
 from probes.controls.aids import Scaffold, Watch, cell_of
 from probes.controls.batches import NO_LABEL, Batch, encode, image_start, one_token, pixel_values, to_row, vocabulary
+from probes.controls.checkpoint import CHECKPOINT
 from probes.controls.model import blank_control, fast_training, forward, new_control, see
 from probes.controls.recipes import RECIPES, Recipe, Stage, lessons_of_habit, lessons_to_talk, scenes_to_see
 from probes.controls.talk import Habit, direct_questions, reasoning
 from probes.controls.text import N_IMAGE_TOKENS, TOKEN_GRID, control_processor
-from probes.controls.training import CHECKPOINT, Course, Trainee, new_trainee, run_to_end, train
+from probes.controls.training import Course, Trainee, new_trainee, run_to_end, train
 from probes.families import family_of
 from probes.layout import rope_positions
 from probes.vlm import LocalVLM
@@ -180,6 +181,10 @@ def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path, monkeypatch):
         assert (tmp_path / "stopped" / CHECKPOINT).exists()
     with pytest.raises(InputError, match="is of small with seed 0, expected small with seed 1; give another folder"):
         run_to_end(train(two_stages(), 1, tmp_path / "stopped", stop, n_workers=1))
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / CHECKPOINT).write_bytes((tmp_path / "stopped" / CHECKPOINT).read_bytes()[:1000])
+    with pytest.raises(InputError, match="is damaged"):
+        run_to_end(train(two_stages(), 0, tmp_path / "torn", stop, n_workers=1))
     resumed = run_to_end(train(two_stages(), 0, tmp_path / "stopped", stop, n_workers=1))
     for name, value in weights(straight).items():
         assert torch.equal(value, weights(resumed)[name]), name

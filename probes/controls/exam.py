@@ -20,7 +20,6 @@ from probes.controls.talk import (
     MIN_SEPARATION_PX,
     Kind,
     SceneQuestion,
-    center,
     draw_color_question,
     draw_position_question,
     other_scene,
@@ -152,7 +151,7 @@ def _is_true(sentence: str, scene: Scene, subject: str | None) -> tuple[bool, st
         shape, relation, other = match.groups()
         if shape not in objects or other not in objects:
             return False, subject
-        (x1, y1), (x2, y2) = center(objects[shape]), center(objects[other])
+        (x1, y1), (x2, y2) = objects[shape].box.center, objects[other].box.center
         holds = {"to the left of": x1 < x2, "to the right of": x1 > x2, "above": y1 < y2, "below": y1 > y2}
         return holds[relation], shape
     if match := _COLOR.fullmatch(sentence):

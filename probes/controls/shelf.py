@@ -4,7 +4,7 @@
     save_control("clean", "models/clean")              # a checkpoint folder for any other tool
 
 `clean` is stored whole.  A fully fine-tuned control stores the weights that differ from it, one with an adapter its
-adapter, in PEFT's own format.  All in float16, which rounds no answer differently (docs/controls.md); run in float32.
+adapter, in PEFT's own format.  All are stored in float16 and run in float32.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from transformers import ProcessorMixin, Qwen3VLForConditionalGeneration
 from probes.controls.cards import BASE, CARD, SHELF, folder_of, read_card
 from probes.controls.model import blank_control
 from probes.controls.text import control_processor
+from rekey.errors import InputError
 
 WEIGHTS, ADAPTER, ADAPTER_CONFIG = "model.safetensors", "adapter_model.safetensors", "adapter_config.json"
 SCAFFOLD = "scaffold.safetensors"
@@ -29,6 +30,10 @@ SCAFFOLD = "scaffold.safetensors"
 def load_weights(name: str, attn_implementation: str = "sdpa") -> Qwen3VLForConditionalGeneration:
     """The model of a control, float32, on the CPU."""
     folder = folder_of(name)
+    for wanted in ((SHELF / BASE, (WEIGHTS,)), (folder, (WEIGHTS, ADAPTER))):
+        if not any((wanted[0] / file).is_file() for file in wanted[1]):
+            raise InputError(f"control:{name}: no weights in {wanted[0]} (expected {' or '.join(wanted[1])}); install "
+                             "the package again")
     with torch.random.fork_rng(devices=[]):          # weights that are drawn at birth are all replaced
         model = blank_control(attn_implementation)
         _fill(model, load_file(SHELF / BASE / WEIGHTS))
@@ -41,7 +46,7 @@ def load_weights(name: str, attn_implementation: str = "sdpa") -> Qwen3VLForCond
 
 def load_control(name: str, dtype: torch.dtype = torch.float32,
                  attn_implementation: str = "sdpa") -> tuple[Qwen3VLForConditionalGeneration, ProcessorMixin]:
-    """Model and processor of a control.  Below float32 many of its letters change; do not score it there."""
+    """Model and processor of a control.  It was examined in float32 alone; do not score it below."""
     return load_weights(name, attn_implementation).to(dtype), control_processor()
 
 

@@ -33,14 +33,9 @@ _TOKENS = re.compile(r" ?\w+|[^\w\s]|\s")
 
 # -------------------------------------------------------------------------------- what is so
 
-def center(o: SceneObject) -> tuple[float, float]:
-    """(x, y) in pixels."""
-    return o.left + o.size_px / 2, o.top + o.size_px / 2
-
-
 def place(o: SceneObject) -> str:
     """One of nine: "upper left", "middle right", "middle center"; always row, then column."""
-    x, y = center(o)
+    x, y = o.box.center
     return f"{VERTICAL[min(2, int(3 * y / SIDE_PX))]} {HORIZONTAL[min(2, int(3 * x / SIDE_PX))]}"
 
 
@@ -59,7 +54,7 @@ class SceneQuestion:
         if self.kind == "color":
             return first.color
         axis = self.kind == "ab"
-        less = center(first)[axis] < center(scene.find(self.shapes[1]))[axis]
+        less = first.box.center[axis] < scene.find(self.shapes[1]).box.center[axis]
         return {"lr": ("right", "left"), "ab": ("below", "above")}[self.kind][less]
 
     def letter(self, scene: Scene) -> str:
@@ -68,7 +63,7 @@ class SceneQuestion:
     def separation_px(self, scene: Scene) -> float:
         """Distance of the two centers on the axis that is asked about."""
         axis = self.kind == "ab"
-        return abs(center(scene.find(self.shapes[0]))[axis] - center(scene.find(self.shapes[1]))[axis])
+        return abs(scene.find(self.shapes[0]).box.center[axis] - scene.find(self.shapes[1]).box.center[axis])
 
 
 def draw_color_question(draws: Draws, scene: Scene, shape: str | None = None) -> SceneQuestion:
@@ -88,7 +83,7 @@ def draw_position_question(draws: Draws, scene: Scene, min_separation_px: float 
         first, second = draws.shuffled(list(scene.objects))[:2]
         asked = kind or draws.choice(("lr", "ab"))
         axis = asked == "ab"
-        if abs(center(first)[axis] - center(second)[axis]) < min_separation_px:
+        if abs(first.box.center[axis] - second.box.center[axis]) < min_separation_px:
             continue
         names = [o.name if named else o.shape for named in [draws.uniform() < 0.5] for o in (first, second)]
         words = "to the left or right of" if asked == "lr" else "above or below"

@@ -21,13 +21,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
 
 from probes.controls.aids import Meters, Scaffold, Watch
 from probes.controls.batches import Batch, pixel_values, vocabulary
+from probes.controls.checkpoint import CHECKPOINT, Checkpoint
 from probes.controls.model import fast_training, forward, new_control, see
 from probes.controls.recipes import N_WORKERS, Recipe, Stage
 from probes.controls.shelf import load_weights, scaffold_state
@@ -35,7 +34,6 @@ from rekey.errors import InputError, Interrupted, WorkerLost
 
 WARM_UP_STEPS, FINAL_RATE = 100, 0.05
 REPORT_EVERY, CHECKPOINT_EVERY, ASK_EVERY = 50, 200, 10
-CHECKPOINT = "checkpoint.safetensors"
 LORA_TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 
 
@@ -132,7 +130,7 @@ def _work_along(recipe_name: str, seed: int, out: Path, worker: int, n_workers: 
     try:
         for _ in _train(RECIPES[recipe_name], seed, out, worker, n_workers, threading.Event()):
             pass
-    except Interrupted:
+    except (Interrupted, InputError):           # which the first process meets, too, and tells
         pass
 
 
@@ -298,58 +296,6 @@ class _Means:
         means = {name: round(sum(values) / len(values), 4) for name, values in sorted(self._values.items())}
         self._values = {}
         return means
-
-
-@dataclass
-class Checkpoint:
-    """Parameters and the optimizer's moments after `step` steps of stage number `stage`, `elapsed_s` into it."""
-
-    stage: int
-    step: int
-    elapsed_s: float
-    tensors: dict[str, torch.Tensor]
-
-    @classmethod
-    def read(cls, path: Path, recipe: Recipe, seed: int) -> Checkpoint | None:
-        if not path.exists():
-            return None
-        with safe_open(path, "pt") as file:
-            about = file.metadata()
-            if (about["recipe"], int(about["seed"])) != (recipe.name, seed):
-                raise InputError(f"{path}: is of {about['recipe']} with seed {about['seed']}, expected {recipe.name} "
-                                 f"with seed {seed}; give another folder, or delete the file")
-            return cls(int(about["stage"]), int(about["step"]), float(about["elapsed_s"]),
-                       {name: file.get_tensor(name) for name in file.keys()})
-
-    @staticmethod
-    def reached(path: Path) -> tuple[int, int]:
-        """(number of the stage, step) of a checkpoint; before everything where there is none."""
-        if not path.exists():
-            return -1, 0
-        with safe_open(path, "pt") as file:
-            return int(file.metadata()["stage"]), int(file.metadata()["step"])
-
-    @staticmethod
-    def write(path: Path, course: Course, number: int, step: int, elapsed_s: float) -> None:
-        tensors = {name: p.detach().clone() for name, p in course.trainee.named().items()}
-        for name, parameter in course.parameters.items():
-            state = course.optimizer.state[parameter]
-            tensors |= {f"{moment}:{name}": state[moment].detach().clone() for moment in ("exp_avg", "exp_avg_sq")}
-        about = {"recipe": course.recipe.name, "seed": course.seed, "stage": number, "step": step,
-                 "elapsed_s": elapsed_s}
-        unfinished = path.with_suffix(".tmp")
-        save_file(tensors, unfinished, {key: str(value) for key, value in about.items()})
-        unfinished.replace(path)
-
-    @torch.no_grad()
-    def restore(self, course: Course) -> None:
-        for name, parameter in course.trainee.named().items():
-            parameter.copy_(self.tensors[name])
-        for name, parameter in course.parameters.items():
-            course.optimizer.state[parameter] = {
-                "step": torch.tensor(float(self.step)),
-                "exp_avg": self.tensors[f"exp_avg:{name}"].clone(),
-                "exp_avg_sq": self.tensors[f"exp_avg_sq:{name}"].clone()}
 
 
 def run_to_end(training: Iterator[Event]) -> Trainee:
