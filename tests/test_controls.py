@@ -1,6 +1,7 @@
 """The control models that ship with the package: they do what their cards say."""
 
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -98,6 +99,22 @@ def test_a_control_is_the_real_class_and_runs_in_float32(clean):
 def test_an_unknown_control_is_one_clear_line():
     with pytest.raises(InputError, match="control:blurred: no such control model; expected one of clean, natural"):
         load_vlm("control:blurred")
+
+
+def test_missing_weights_and_a_missing_package_are_one_clear_line(tmp_path, monkeypatch):
+    shutil.copytree(SHELF, tmp_path / "weights")
+    for module in ("cards", "shelf"):
+        monkeypatch.setattr(f"probes.controls.{module}.SHELF", tmp_path / "weights")
+    with monkeypatch.context() as patch:
+        patch.setattr("probes.controls.shelf.find_spec", lambda name: None)
+        with pytest.raises(InputError, match="control:anchored: its adapter needs the package peft"):
+            load_vlm("control:anchored")
+    (tmp_path / "weights" / "anchored" / "adapter_model.safetensors").unlink()
+    with pytest.raises(InputError, match="control:anchored: no weights in .*; install the package again"):
+        load_vlm("control:anchored")
+    (tmp_path / "weights" / "clean" / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="control:clean: no weights in"):
+        load_vlm("control:clean")
 
 
 def test_loading_leaves_the_random_numbers_alone():

@@ -191,7 +191,7 @@ def test_a_hub_id_while_offline_is_one_clear_line(monkeypatch, tmp_path):
 
 def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path):
     expected = ("no such model (no config.json there); expected a folder with config.json and *.safetensors, a hub id "
-                "such as Qwen/Qwen3-VL-8B-Instruct, or tiny:qwen3_vl")
+                "such as Qwen/Qwen3-VL-8B-Instruct, control:clean, or tiny:qwen3_vl")
     for name in (tmp_path / "absent", tmp_path, "./absent", "a/b/c"):
         assert refusal(name) == f"{name}: {expected}"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -60,6 +61,9 @@ def _fill(model: nn.Module, stored: dict[str, torch.Tensor]) -> None:
 
 def with_adapter_of(model: Qwen3VLForConditionalGeneration, folder: Path) -> nn.Module:
     """The model with a stored adapter, as PEFT wraps it."""
+    if find_spec("peft") is None:
+        raise InputError(f"control:{folder.name}: its adapter needs the package peft; pip install -e "
+                         "'.[models]'")
     from peft import PeftModel
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)          # PEFT calls transformers by names of old
