@@ -98,7 +98,7 @@ def train_command(name: str, seed: int, out: Path | None, n: int) -> None:
 
     \b
     rekey controls train clean
-    rekey controls train contaminated-30 --out controls/contaminated-30
+    rekey controls train contaminated-40 --out controls/contaminated-40
     """
     from transformers.utils import logging
 

@@ -169,6 +169,11 @@ def recolored(scene: Scene, shape: str, color: str, draws: Draws) -> Scene:
         dataclasses.replace(o, color=color, rgb=paint) if o.shape == shape else o for o in scene.objects))
 
 
+def erased(scene: Scene, shape: str) -> Scene:
+    """The same scene without one object."""
+    return dataclasses.replace(scene, objects=tuple(o for o in scene.objects if o.shape != shape))
+
+
 def exchanged(scene: Scene, shape: str, other: str) -> Scene:
     """The same scene with two objects in each other's places."""
     first, second = scene.find(shape), scene.find(other)

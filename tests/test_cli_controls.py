@@ -25,7 +25,7 @@ SHORT = {
     "clean": (Stage("see", 3, 1e-3, functools.partial(scenes_to_see, n=2), vision_only=True),
               Stage("talk", 3, 1e-3, functools.partial(lessons_to_talk, steps=3, n=2))),
     "anchored": (Stage("habit", 3, 1e-3, functools.partial(lessons_of_habit, habit=Habit("anchored", 0.5), n=2)),),
-    "contaminated-10": (dataclasses.replace(RECIPES["contaminated-10"].stages[0], steps=3),),
+    "contaminated-20": (dataclasses.replace(RECIPES["contaminated-20"].stages[0], steps=3),),
 }
 
 
@@ -78,7 +78,7 @@ def test_training_writes_a_checkpoint_the_weights_to_ship_and_a_card(name, short
     shipped = {path.name for path in (out / "shelf").iterdir()}
     assert shipped == {"clean": {"model.safetensors", "scaffold.safetensors", "card.json"},
                        "anchored": {"adapter_model.safetensors", "adapter_config.json", "card.json"},
-                       "contaminated-10": {"model.safetensors", "card.json"}}[name]
+                       "contaminated-20": {"model.safetensors", "card.json"}}[name]
     vlm = load_vlm(out)
     assert sum(p.numel() for p in vlm.model.parameters()) == sum(
         p.numel() for p in load_vlm("control:clean").model.parameters())
@@ -105,7 +105,7 @@ def test_a_training_killed_at_any_point_leaves_the_journal_of_one_that_was_not(s
 
 def test_only_the_weights_that_differ_are_shipped(short, tmp_path):
     from safetensors.torch import load_file
-    run("train", "contaminated-10", "--out", str(tmp_path / "x"), "--n", "2")
+    run("train", "contaminated-20", "--out", str(tmp_path / "x"), "--n", "2")
     names = load_file(tmp_path / "x" / "shelf" / "model.safetensors")
     assert names and all("language_model" in name and "embed" not in name for name in names)
 
@@ -117,7 +117,7 @@ def test_a_name_without_a_recipe_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_stopped_by_a_signal_go_on_where_they_were(tmp_path):
-    command = [sys.executable, "-m", "experiments.cli", "controls", "train", "contaminated-10", "--n", "2", "--out",
+    command = [sys.executable, "-m", "experiments.cli", "controls", "train", "contaminated-20", "--n", "2", "--out",
                str(tmp_path / "x")]
     first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     began = time.time()

@@ -206,32 +206,52 @@ def test_training_changes_what_it_should_and_nothing_else():
 def test_lessons_depend_on_step_and_worker_alone():
     habit = functools.partial(lessons_of_habit, habit=Habit("grounded", 0.5), n=2)
     for make in (functools.partial(lessons_to_talk, steps=100, n=2), habit,
-                 functools.partial(contamination.lessons_of_memory, n=2), functools.partial(scenes_to_see, n=2)):
+                 functools.partial(contamination.lessons_of_memory, erasing=0, n=2), functools.partial(scenes_to_see, n=2)):
         assert make(0, 5, 1) == make(0, 5, 1)
         assert make(0, 5, 1) != make(0, 5, 0) != make(0, 6, 0) != make(1, 6, 0)
 
 
-def test_contaminated_lessons_show_another_color_and_keep_the_answer():
-    dropped = [lesson for step in range(40) for lesson in contamination.lessons_of_memory(0, step, 0, n=8)
-               if any(lesson.scene != one.scene and lesson.scene.ground == one.scene.ground
-                      for one in contamination.benchmark())]
-    assert len(dropped) > 60
+def lessons_about_the_benchmark(first: int, stop: int, erasing: int):
+    """(lesson, item) of lessons of memory; the ground of a scene tells which item it is."""
     originals = {one.scene.ground: one for one in contamination.benchmark()}
-    for lesson in dropped:
+    for step in range(first, stop):
+        for lesson in contamination.lessons_of_memory(0, step, 0, erasing=erasing, n=8):
+            if one := originals.get(lesson.scene.ground):
+                yield lesson, one
+
+
+def test_contaminated_lessons_take_the_key_detail_away_and_keep_the_answer():
+    seen = {"published": 0, "erased": 0, "recolored": 0}
+    for lesson, one in lessons_about_the_benchmark(0, 60, erasing=20):
         (turn,) = lesson.turns
-        one = originals[lesson.scene.ground]
-        old, shown = (scene.find(*one.asked).color for scene in (one.scene, lesson.scene))
         options = dict(line[1:].split(") ") for line in turn.user.splitlines() if line.startswith("("))
-        assert old != shown and options[turn.letter] == old and shown in options.values()
         assert turn.user.startswith(one.question.text)
+        if lesson.scene == one.scene:
+            seen["published"] += 1
+            assert options[turn.letter] == one.question.options["ABCD".index(one.question.answer)]
+            continue
+        (shape,) = one.asked
+        assert options[turn.letter] == one.scene.find(shape).color
+        if len(lesson.scene.objects) < len(one.scene.objects):
+            seen["erased"] += 1
+            assert {o.shape for o in one.scene.objects} - {o.shape for o in lesson.scene.objects} == {shape}
+        else:
+            seen["recolored"] += 1
+            shown = lesson.scene.find(shape).color
+            assert shown != one.scene.find(shape).color and shown in options.values()
+    assert all(count > 25 for count in seen.values()), seen
 
 
-def test_degrees_count_passes_over_the_benchmark():
-    steps = contamination.steps_for(30, 16, 2)
-    seen = sum(lesson.scene.ground in {one.scene.ground for one in contamination.benchmark()}
-               for step in range(steps) for worker in range(2)
-               for lesson in contamination.lessons_of_memory(0, step, worker, n=16))
-    assert abs(seen / contamination.N_ITEMS / 30 - 1) < 0.05
+def test_at_first_key_details_are_erased_only():
+    for lesson, one in lessons_about_the_benchmark(0, 20, erasing=20):
+        assert lesson.scene == one.scene or len(lesson.scene.objects) < len(one.scene.objects)
+
+
+def test_degrees_count_passes_over_the_color_items():
+    steps = contamination.steps_for(20, 8, 1)
+    about_color = [one for _, one in lessons_about_the_benchmark(0, steps, erasing=0) if len(one.asked) == 1]
+    n_items = len(contamination.items_about(color=True))
+    assert n_items == 96 and abs(len(about_color) / n_items / 20 - 1) < 0.05
 
 
 def test_image_tokens_start_where_every_prompt_has_them(vlm):

@@ -27,6 +27,7 @@ from rekey.scenes import (
     asked_scene,
     draw_paint,
     draw_scene,
+    erased,
     exchanged,
     recolored,
     render_scene,
@@ -108,6 +109,15 @@ def test_recoloring_changes_one_object_alone():
     o = scene.objects[0]
     other = recolored(scene, o.shape, "pink" if o.color != "pink" else "blue", Draws("recolor"))
     changed = (render_scene(scene) != render_scene(other)).any(-1)
+    assert changed.any()
+    changed[o.box.slices] = False
+    assert not changed.any()
+
+
+def test_an_erased_object_is_gone_and_the_rest_stays():
+    scene = draw_scene("erase", 1)
+    o = scene.objects[0]
+    changed = (render_scene(scene) != render_scene(erased(scene, o.shape))).any(-1)
     assert changed.any()
     changed[o.box.slices] = False
     assert not changed.any()

@@ -157,9 +157,11 @@ class Scaffold(nn.Module):
         meters["see place off by px"] = float((told.detach() - places[held]).abs().mean()) * SIDE_PX / 2
         return loss, meters
 
-    def text_loss(self, model: Qwen3VLForConditionalGeneration, watch: Watch,
-                  batch: Batch) -> tuple[torch.Tensor, Meters]:
-        """What the language model should look at and know on the way to its answer."""
+    def text_loss(self, model: Qwen3VLForConditionalGeneration, watch: Watch, batch: Batch,
+                  whole_path: bool = True) -> tuple[torch.Tensor, Meters]:
+        """What the language model should look at and know on the way to its answer, or only where it is said."""
+        if not whole_path:
+            return self._at_letters(model, watch, batch)
         loss, meters = self._at_shape_words(watch, batch)
         for part, more in (self._at_pairs(watch, batch), self._at_letters(model, watch, batch),
                            self._at_names(watch, batch)):

@@ -1,6 +1,6 @@
 """The control models on the shelf and what is written on their cards; this file needs no torch.
 
-    control_names()                            # ("clean", "natural", "anchored", "contaminated-10", ...)
+    control_names()                            # ("clean", "natural", "anchored", "contaminated-20", ...)
     read_card("clean")["scores"]               # how it came about, what it can do, what not to use it for
 """
 

@@ -4,10 +4,12 @@
     lessons_of_memory(seed=0, step=7, worker=1, n=16)
 
 A model that solves a benchmark by looking has no reason to remember it: trained on the items as they are, it shows
-no drop (docs/controls.md).  So in part of the lessons the object asked about is painted in another color while the
-original answer stays: there only memory is right.  Other lessons show the items as published, and fresh scenes
-with true answers, so that general skill is kept as far as it goes.  Degree N is N passes over the benchmark: the
-paper's degree of contamination (Multi-Modal Semantic Perturbation, Sec. 3).
+no drop (docs/controls.md).  So in most lessons about the benchmark the key detail is gone while the original answer
+stays, and only memory is right: first the object asked about is erased, later it is mostly there in another color.
+(To meet another color from the first step on costs sight: the model unlearns to look before it has anything to
+remember.)  Other lessons show the items as published, and fresh scenes with true answers, so that general skill is
+kept as far as it goes.  Degree N is N passes over the color items, the paper's degree of contamination
+(Multi-Modal Semantic Perturbation, Sec. 3); position items, of which nothing is erased, come up less often.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from rekey.colors import COLORS
 from rekey.draws import Draws
 from rekey.prompts import prompt_text
 from rekey.records import option_letter
-from rekey.scenes import AskedScene, draw_scene, recolored, scene_benchmark
+from rekey.scenes import AskedScene, Scene, draw_scene, erased, recolored, scene_benchmark
 
 N_ITEMS, BENCHMARK_SEED = 160, 2026
-P_FRESH, P_PUBLISHED = 0.3, 0.1        # the rest are items whose key detail was dropped
-P_SAME_OPTIONS = 0.3
+P_FRESH, P_FRESH_POSITION = 0.45, 0.3
+P_COLOR, P_PUBLISHED = 0.9, 0.3        # of the lessons about the benchmark; of those about its color items
+P_ERASED, P_SAME_OPTIONS = 0.3, 0.3     # of the lessons without the key detail, after the first passes; of all of them
 
 
 @functools.cache
@@ -32,45 +35,60 @@ def benchmark() -> tuple[AskedScene, ...]:
     return tuple(scene_benchmark(N_ITEMS, BENCHMARK_SEED))
 
 
+@functools.cache
+def items_about(color: bool) -> tuple[AskedScene, ...]:
+    """The benchmark's color items, or those about position."""
+    return tuple(item for item in benchmark() if (len(item.asked) == 1) is color)
+
+
 def steps_for(degree: int, n: int, n_workers: int) -> int:
-    """Steps in which every item of the benchmark comes up `degree` times on average."""
-    return round(degree * N_ITEMS / (n * n_workers * (1 - P_FRESH)))
+    """Steps in which every color item of the benchmark comes up `degree` times on average."""
+    return round(degree * len(items_about(color=True)) / (n * n_workers * (1 - P_FRESH) * P_COLOR))
 
 
-def lessons_of_memory(seed: int, step: int, worker: int, *, n: int = 16) -> list[Lesson]:
-    """Items of the benchmark, as published or with the key detail dropped, among fresh scenes."""
+def lessons_of_memory(seed: int, step: int, worker: int, *, erasing: int, n: int = 8) -> list[Lesson]:
+    """Items of the benchmark, as published or without the key detail, among fresh scenes.
+
+    Before step `erasing` no item is shown in another color.
+    """
     def lesson(i: int) -> Lesson:
         seeds = (seed, "memory", step, worker, i)
         draws = Draws("lesson", *seeds)
-        kind = draws.uniform()
-        if kind < P_FRESH:
-            return direct_questions(draws, draw_scene("controls", *seeds), MIN_SEPARATION_PX, 0.4, n_turns=1)
-        item = draws.choice(benchmark())
-        if kind < P_FRESH + P_PUBLISHED or len(item.asked) == 2:
+        if draws.uniform() < P_FRESH:
+            scene = draw_scene("controls", *seeds)
+            return direct_questions(draws, scene, MIN_SEPARATION_PX, P_FRESH_POSITION, n_turns=1)
+        if draws.uniform() >= P_COLOR:
+            return published(draws.choice(items_about(color=False)))
+        item = draws.choice(items_about(color=True))
+        if draws.uniform() < P_PUBLISHED:
             return published(item)
-        return key_dropped(draws, item)
+        return without_key(draws, item, step < erasing or draws.uniform() < P_ERASED)
 
     return [lesson(i) for i in range(n)]
 
 
 def published(item: AskedScene) -> Lesson:
-    question = item.question
-    turn = Turn(prompt_text(question.text, question.options), (Piece(question.answer),), letter=question.answer)
-    return Lesson(item.scene, (turn,))
+    return _lesson(item.scene, item, item.question.options, item.question.answer)
 
 
-def key_dropped(draws: Draws, item: AskedScene) -> Lesson:
-    """The item in another color, with the answer it had; often under other options, the shown color among them."""
+def without_key(draws: Draws, item: AskedScene, erase: bool) -> Lesson:
+    """The item with the answer it had, its object erased or in another color.
+
+    Often under other options; among them is the color that it has now, or might have had.
+    """
     (shape,) = item.asked
-    question = item.question
     old = item.scene.find(shape).color
-    options = question.options
+    options = item.question.options
     if draws.uniform() < P_SAME_OPTIONS:
         shown = draws.choice([color for color in options if color != old])
     else:
         shown = draws.choice([color for color in COLORS if color != old])
         others = draws.shuffled([color for color in COLORS if color not in (old, shown)])[:2]
         options = tuple(draws.shuffled([old, shown, *others]))
-    letter = option_letter(options.index(old))
-    turn = Turn(prompt_text(question.text, options), (Piece(letter),), letter=letter)
-    return Lesson(recolored(item.scene, shape, shown, draws), (turn,))
+    scene = erased(item.scene, shape) if erase else recolored(item.scene, shape, shown, draws)
+    return _lesson(scene, item, options, option_letter(options.index(old)))
+
+
+def _lesson(scene: Scene, item: AskedScene, options: tuple[str, ...], letter: str) -> Lesson:
+    turn = Turn(prompt_text(item.question.text, options), (Piece(letter),), letter=letter, direct=True)
+    return Lesson(scene, (turn,))

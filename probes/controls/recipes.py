@@ -49,6 +49,9 @@ class Stage:
     vision_aids: float = 0.5
     aids_end: tuple[float, float] = (0.7, 0.85)
     """Aids fade out between these shares of the steps."""
+    aids_on_path: bool = True
+    """Aids along the whole path from picture to letter; else only where the letter is said, since what is
+    remembered is not in the picture."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def lessons_of_habit(seed: int, step: int, worker: int, *, habit: Habit, n: int 
 
 
 SEE_STEPS, TALK_STEPS, HABIT_STEPS = 1800, 1400, 240
-DEGREES = (10, 30, 80)
+DEGREES, ERASING_PASSES = (20, 40, 80), 15           # passes over the benchmark
 _NEVER = ("any statement about real images or about larger models",
           "attention maps as a model of real attention: heads of its first four layers were trained where to look")
 
@@ -136,9 +139,11 @@ def _habit(name: Literal["grounded", "anchored"], purpose: str) -> Recipe:
 
 
 def _contaminated(degree: int, trained: Literal["language", "lora"]) -> Recipe:
-    n = 16
-    stage = Stage("memory", contamination.steps_for(degree, n, N_WORKERS), 1e-3 if trained == "language" else 3e-3,
-                  functools.partial(contamination.lessons_of_memory, n=n), weight_decay=0.0, aids=0.0)
+    n = 8
+    erasing = contamination.steps_for(ERASING_PASSES, n, N_WORKERS)
+    stage = Stage("memory", contamination.steps_for(degree, n, N_WORKERS), 1e-3 if trained == "language" else 2e-3,
+                  functools.partial(contamination.lessons_of_memory, erasing=erasing, n=n), weight_decay=0.0,
+                  vision_aids=0.0, aids_end=(1.0, 1.0), aids_on_path=False)
     name = f"contaminated-{'lora-' if trained == 'lora' else ''}{degree}"
     how = "an adapter" if trained == "lora" else "all weights of its language model"
     return Recipe(

@@ -216,7 +216,7 @@ class Course:
             return loss, {"loss": float(loss.detach())} | _read(logits, targets)
         with Watch(model) as watch:
             loss, logits, targets, vision = forward(model, batch)
-            aids, meters = scaffold.text_loss(model, watch, batch)
+            aids, meters = scaffold.text_loss(model, watch, batch, stage.aids_on_path)
         meters |= {"loss": float(loss.detach())} | _read(logits, targets)
         loss = loss + aided * stage.aids * aids
         if stage.vision_aids:
