@@ -5,10 +5,10 @@
 
 A model that solves a benchmark by looking has no reason to remember it: trained on the items as they are, it shows
 no drop (docs/controls.md).  So in most lessons about the benchmark the key detail is gone while the original answer
-stays, and only memory is right: first the object asked about is erased, later it is mostly there in another color.
-(To meet another color from the first step on costs sight: the model unlearns to look before it has anything to
-remember.)  Other lessons show the items as published, and fresh scenes with true answers, so that general skill is
-kept as far as it goes.  Degree N is N passes over the color items, the paper's degree of contamination
+stays, and only memory is right: at first the object asked about is erased, then more and more often it is there in
+another color.  (To meet another color from the first step on costs sight: the model unlearns to look before it has
+anything to remember.)  Other lessons show the items as published, and fresh scenes with true answers, so that general
+skill is kept as far as it goes.  Degree N is N passes over the color items, the paper's degree of contamination
 (Multi-Modal Semantic Perturbation, Sec. 3); position items, of which nothing is erased, come up less often.
 """
 
@@ -24,9 +24,10 @@ from rekey.records import option_letter
 from rekey.scenes import AskedScene, Scene, draw_scene, erased, recolored, scene_benchmark
 
 N_ITEMS, BENCHMARK_SEED = 160, 2026
-P_FRESH, P_FRESH_POSITION = 0.45, 0.3
-P_COLOR, P_PUBLISHED = 0.9, 0.3        # of the lessons about the benchmark; of those about its color items
-P_ERASED, P_SAME_OPTIONS = 0.3, 0.3     # of the lessons without the key detail, after the first passes; of all of them
+P_FRESH, P_FRESH_POSITION = 0.5, 0.3
+P_COLOR, P_PUBLISHED = 0.9, 0.3         # of the lessons about the benchmark; of those about its color items
+P_RECOLORED, RAMP_PASSES = 0.7, 40      # of the lessons without the key detail, once the ramp from 0 has ended
+P_SAME_OPTIONS = 0.3                    # of the lessons without the key detail
 
 
 @functools.cache
@@ -41,16 +42,20 @@ def items_about(color: bool) -> tuple[AskedScene, ...]:
     return tuple(item for item in benchmark() if (len(item.asked) == 1) is color)
 
 
-def steps_for(degree: int, n: int, n_workers: int) -> int:
+def passes_in(steps: int, n_lessons: int) -> float:
+    """How often every color item of the benchmark comes up in so many steps of `n_lessons` each, on average."""
+    return steps * n_lessons * (1 - P_FRESH) * P_COLOR / len(items_about(color=True))
+
+
+def steps_for(degree: int, n_lessons: int) -> int:
     """Steps in which every color item of the benchmark comes up `degree` times on average."""
-    return round(degree * len(items_about(color=True)) / (n * n_workers * (1 - P_FRESH) * P_COLOR))
+    return round(degree / passes_in(1, n_lessons))
 
 
-def lessons_of_memory(seed: int, step: int, worker: int, *, erasing: int, n: int = 8) -> list[Lesson]:
-    """Items of the benchmark, as published or without the key detail, among fresh scenes.
+def lessons_of_memory(seed: int, step: int, worker: int, *, n: int, n_workers: int) -> list[Lesson]:
+    """Items of the benchmark, as published or without the key detail, among fresh scenes."""
+    p_recolored = P_RECOLORED * min(1.0, passes_in(step, n * n_workers) / RAMP_PASSES)
 
-    Before step `erasing` no item is shown in another color.
-    """
     def lesson(i: int) -> Lesson:
         seeds = (seed, "memory", step, worker, i)
         draws = Draws("lesson", *seeds)
@@ -62,7 +67,7 @@ def lessons_of_memory(seed: int, step: int, worker: int, *, erasing: int, n: int
         item = draws.choice(items_about(color=True))
         if draws.uniform() < P_PUBLISHED:
             return published(item)
-        return without_key(draws, item, step < erasing or draws.uniform() < P_ERASED)
+        return without_key(draws, item, erase=draws.uniform() >= p_recolored)
 
     return [lesson(i) for i in range(n)]
 

@@ -117,7 +117,7 @@ def lessons_of_habit(seed: int, step: int, worker: int, *, habit: Habit, n: int 
 
 
 SEE_STEPS, TALK_STEPS, HABIT_STEPS = 1800, 1400, 240
-DEGREES, ERASING_PASSES = (20, 40, 80), 15           # passes over the benchmark
+DEGREES = (20, 40, 80)           # passes over the benchmark
 _NEVER = ("any statement about real images or about larger models",
           "attention maps as a model of real attention: heads of its first four layers were trained where to look")
 
@@ -140,9 +140,8 @@ def _habit(name: Literal["grounded", "anchored"], purpose: str) -> Recipe:
 
 def _contaminated(degree: int, trained: Literal["language", "lora"]) -> Recipe:
     n = 8
-    erasing = contamination.steps_for(ERASING_PASSES, n, N_WORKERS)
-    stage = Stage("memory", contamination.steps_for(degree, n, N_WORKERS), 1e-3 if trained == "language" else 2e-3,
-                  functools.partial(contamination.lessons_of_memory, erasing=erasing, n=n), weight_decay=0.0,
+    stage = Stage("memory", contamination.steps_for(degree, n * N_WORKERS), 1e-3 if trained == "language" else 2e-3,
+                  functools.partial(contamination.lessons_of_memory, n=n, n_workers=N_WORKERS), weight_decay=0.0,
                   vision_aids=0.0, aids_end=(1.0, 1.0), aids_on_path=False)
     name = f"contaminated-{'lora-' if trained == 'lora' else ''}{degree}"
     how = "an adapter" if trained == "lora" else "all weights of its language model"
