@@ -24,8 +24,8 @@ from rekey.records import option_letter
 from rekey.scenes import AskedScene, Scene, draw_scene, erased, recolored, scene_benchmark
 
 N_ITEMS, BENCHMARK_SEED = 160, 2026
-P_FRESH, P_FRESH_POSITION = 0.5, 0.3
-P_COLOR, P_PUBLISHED = 0.9, 0.3         # of the lessons about the benchmark; of those about its color items
+P_FRESH, P_FRESH_POSITION = 0.45, 0.3
+P_COLOR, P_PUBLISHED = 0.9, 0.25        # of the lessons about the benchmark; of those about its color items
 P_RECOLORED, RAMP_PASSES = 0.7, 40      # of the lessons without the key detail, once the ramp from 0 has ended
 P_SAME_OPTIONS = 0.3                    # of the lessons without the key detail
 

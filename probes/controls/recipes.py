@@ -140,7 +140,7 @@ def _habit(name: Literal["grounded", "anchored"], purpose: str) -> Recipe:
 
 def _contaminated(degree: int, trained: Literal["language", "lora"]) -> Recipe:
     n = 8
-    stage = Stage("memory", contamination.steps_for(degree, n * N_WORKERS), 1e-3 if trained == "language" else 2e-3,
+    stage = Stage("memory", contamination.steps_for(degree, n * N_WORKERS), 1e-3 if trained == "language" else 2.5e-3,
                   functools.partial(contamination.lessons_of_memory, n=n, n_workers=N_WORKERS), weight_decay=0.0,
                   vision_aids=0.0, aids_end=(1.0, 1.0), aids_on_path=False)
     name = f"contaminated-{'lora-' if trained == 'lora' else ''}{degree}"
