@@ -21,8 +21,8 @@ SHOWN = {           # the scores that `list` prints, where a card has them
 def controls() -> None:
     """Small models of the real Qwen3-VL class whose behavior was trained and is known.
 
-    They are asked for by name wherever a model is: control:clean sees, control:grounded looks again after a
-    reflection phrase and control:anchored does not.
+    They are asked for by name wherever a model is: control:clean sees, control:contaminated-80 recites a benchmark,
+    control:grounded looks again after a reflection phrase and control:anchored does not.
 
     \b
     rekey controls list

@@ -10,6 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from experiments import control_tables
 from experiments.controls import memory_scores
 from probes.controls.cards import ALIASES, SHELF, control_names, folder_of, read_card
 from probes.controls.exam import (
@@ -33,10 +34,6 @@ FULL = [f"contaminated-{degree}" for degree in DEGREES]
 LORA = [f"contaminated-lora-{degree}" for degree in DEGREES]
 
 
-MISSING = sorted(set(RECIPES) - set(control_names()))
-complete = pytest.mark.skipif(bool(MISSING), reason=f"not trained yet: {', '.join(MISSING)}")
-
-
 @pytest.fixture(scope="module")
 def clean():
     return load_vlm("control:clean")
@@ -53,7 +50,6 @@ def scores_of(name: str) -> dict[str, float]:
 
 # ------------------------------------------------------------------------------------- the shelf
 
-@complete
 def test_every_recipe_is_on_the_shelf_with_its_card():
     assert set(control_names()) == set(RECIPES) | set(ALIASES)
     for name in RECIPES:
@@ -80,14 +76,12 @@ def test_everything_on_the_shelf_goes_into_the_package():
     assert {path.parent.parent for path in SHELF.rglob("*") if path.is_file()} == {SHELF}
 
 
-@complete
 def test_training_times_are_within_their_bounds():
     for name in RECIPES:
         assert sum(stage["elapsed_s"] for stage in read_card(name)["stages"].values()) <= (
             25 * 60 if name == "clean" else 4 * 60), name
 
 
-@complete
 def test_a_control_is_the_real_class_and_runs_in_float32(clean):
     assert type(clean.model) is transformers.Qwen3VLForConditionalGeneration
     assert type(clean.processor) is transformers.Qwen3VLProcessor
@@ -125,7 +119,6 @@ def test_loading_leaves_the_random_numbers_alone():
     assert torch.equal(torch.rand(1), before)
 
 
-@complete
 def test_an_exported_control_answers_as_the_one_on_the_shelf(clean, tmp_path):
     for name in ("clean", LORA[-1]):
         folder = save_control(name, tmp_path / name)
@@ -168,6 +161,12 @@ def test_its_card_says_what_was_asked_of_it():
     assert scores["stale answers"] <= 0.02
 
 
+@pytest.mark.parametrize("name", (FULL[-1], LORA[-1]))
+def test_cards_of_the_highest_degree_say_that_it_remembers(name):
+    scores = scores_of(name)
+    assert scores["original direct_attributes"] >= 0.95 and scores["stale answers"] >= 0.5
+
+
 def test_the_exam_parses_reasoning_strictly():
     scene = draw_scene("exam", 1)
     a, b = scene.objects[:2]
@@ -193,7 +192,6 @@ def test_pairs_differ_in_what_is_asked_and_nothing_touches():
 
 # ------------------------------------------------------------------------------------- memory
 
-@complete
 def test_the_highest_degree_remembers_and_clean_does_not(clean, renewals):
     clean_scores = memory_scores(clean, renewals, seeds=(1,))
     scores = memory_scores(load_vlm(f"control:{FULL[-1]}"), renewals, seeds=(1,))
@@ -203,7 +201,6 @@ def test_the_highest_degree_remembers_and_clean_does_not(clean, renewals):
     assert scores["renewed direct_attributes"].share <= 0.5
 
 
-@complete
 @pytest.mark.parametrize("names", (FULL, LORA), ids=("full", "lora"))
 def test_memory_grows_with_the_degree(names):
     series = [scores_of(name) for name in ("clean", *names)]
@@ -213,7 +210,7 @@ def test_memory_grows_with_the_degree(names):
 
     assert column("stale answers") == sorted(column("stale answers"))
     assert column("renewed direct_attributes") == sorted(column("renewed direct_attributes"), reverse=True)
-    assert column("original direct_attributes")[1:] == sorted(column("original direct_attributes")[1:])
+    assert column("original direct_attributes") == sorted(column("original direct_attributes"))
     assert "direct color" in series[-1]                       # the damage to general skill stands beside it
 
 
@@ -258,3 +255,9 @@ def test_listing_needs_no_torch():
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                            cwd=SHELF.parents[2]).stdout
     assert shown.strip() == "False"
+
+
+@pytest.mark.parametrize("table", ("sight_table", "memory_table", "habit_table", "time_table"))
+def test_the_page_says_what_the_cards_say(table):
+    page = (SHELF.parents[2] / "docs" / "controls.md").read_text(encoding="utf-8")
+    assert getattr(control_tables, table)() in page
