@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from probes.controls.cards import control_names, read_card
+from probes.controls.cards import ALIASES, control_names, read_card
 
 KINDS = {"color": "color (chance 25)", "lr": "left/right (50)", "ab": "above/below (50)"}
 SIGHT = ("direct", "gray image", "shuffled images", "reasoning letter", "reasoning true statements",
@@ -41,7 +41,7 @@ def sight_table() -> str:
 
 def memory_table() -> str:
     """What clean and contaminated controls say of the benchmark, of its renewals, and of unseen scenes."""
-    names = ["clean", *(name for name in control_names() if name.startswith("contaminated"))]
+    names = ["clean", *(name for name in control_names() if name.startswith("contaminated-"))]
     first = read_card(names[0])["scores"]
     return _table(["control", *(f"{title} (n={first[key][1]})" for key, title in MEMORY.items())],
                   [[f"`{name}`", *(_shown(read_card(name)["scores"], key) for key in MEMORY)] for name in names])
@@ -65,7 +65,7 @@ def habit_table() -> str:
 def time_table() -> str:
     """How long each training took, with its command."""
     rows = []
-    for name in (name for name in control_names() if name != "natural"):
+    for name in (name for name in control_names() if name not in ALIASES):
         card = read_card(name)
         stages = ", ".join(f"{stage}: {entry['steps']} steps, {entry['elapsed_s']:.0f} s"
                            for stage, entry in card["stages"].items())

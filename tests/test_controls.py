@@ -134,8 +134,9 @@ def test_an_exported_control_answers_as_the_one_on_the_shelf(clean, tmp_path):
     assert isinstance(transformers.AutoProcessor.from_pretrained(tmp_path / "clean"), transformers.Qwen3VLProcessor)
 
 
-def test_natural_is_clean_by_another_name():
-    assert folder_of("natural") == folder_of("clean")
+def test_other_names_stand_for_the_same_weights():
+    assert folder_of("natural") == folder_of("clean") and folder_of("contaminated") == folder_of(FULL[-1])
+    assert control_names()[:2] == ("clean", "natural")
 
 
 # ------------------------------------------------------------------------------------- sight

@@ -15,19 +15,20 @@ from rekey.errors import InputError
 SHELF = Path(__file__).with_name("weights")
 CARD = "card.json"
 BASE = "clean"
-ALIASES = {"natural": BASE}          # trained on neither habit: the very same weights
+# natural: trained on neither habit, the very same weights.  contaminated: the one that remembers best.
+ALIASES = {"natural": BASE, "contaminated": "contaminated-80"}
 
 
 def control_names() -> tuple[str, ...]:
     """Every name that can follow "control:", the base first, then by degree."""
     shipped = [folder.name for folder in SHELF.iterdir() if (folder / CARD).is_file()] if SHELF.is_dir() else []
-    first = [name for name in (BASE, *ALIASES) if ALIASES.get(name, name) in shipped]
-    return (*first, *sorted((name for name in shipped if name not in first), key=_in_order))
+    names = [*shipped, *(alias for alias, name in ALIASES.items() if name in shipped)]
+    return tuple(sorted(names, key=_in_order))
 
 
-def _in_order(name: str) -> tuple[str, int]:
+def _in_order(name: str) -> tuple[bool, str, int]:
     stem, _, degree = name.rpartition("-")
-    return (stem, int(degree)) if degree.isdecimal() else (name, 0)
+    return (ALIASES.get(name, name) != BASE, *((stem, int(degree)) if degree.isdecimal() else (name, 0)))
 
 
 def folder_of(name: str) -> Path:
