@@ -212,7 +212,8 @@ class _Text:
         for at, reading in found[:-1]:
             between = self.text[at + 1:last_at]
             concluded = last_at >= self.text.rfind(self.lines[-1]) and between.count("\n") > 1 + between.count("\n\n")
-            if reading.label != last.label and not concluded and not _REVISION.search(self.text, at + 1, last_at + 1):
+            if reading.label not in (last.label, None) and not concluded and not _REVISION.search(
+                    self.text, at + 1, last_at + 1):
                 return Reading(None, "contradiction")
         return last
 

@@ -30,6 +30,7 @@ SAID = (
     ("I considered (A), but it is incorrect. Final answer: D.", "D"), ("The answer is not A. The answer is B.", "B"),
     ("At first the answer is A. Wait, I was wrong. The answer is B.", "B"),
     ("So the answer is D.\nLet's reconsider. There are three.\n\nA", "A"),
+    ("I must select an option and there is no correct answer.\nAnswer: (B)", "B"),
     ("Therefore, the most likely intended answer is red.", "A"),
     # said, not declared
     ("A dog is visible, so (C)", "C"), ("Both bags are red. C", "C"), ("The bag is blue.\n\n(B)", "B"), ("red", "A"),
