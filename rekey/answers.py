@@ -241,8 +241,10 @@ class _Text:
 
     def _bracketed(self) -> Reading | None:
         """By the one bracketed label of the last sentence that has any."""
-        if not self.finished:
-            return None
+        if not self.finished:                   # a line that is an option and nothing else still counts
+            alone = {reading.label for line in self.lines if (reading := self._edge(line)) and (
+                line in (f"({reading.label})", f"({reading.label}) {self.options.get(reading.label)}"))}
+            return Reading(alone.pop(), "bracketed") if len(alone) == 1 else None
         for sentence in reversed(self.sentences):
             labels = {label.upper() for label in _BRACKETED.findall(sentence)} & set(self.options)
             if labels:

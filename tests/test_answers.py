@@ -30,6 +30,7 @@ SAID = (
     ("I considered (A), but it is incorrect. Final answer: D.", "D"), ("The answer is not A. The answer is B.", "B"),
     ("At first the answer is A. Wait, I was wrong. The answer is B.", "B"),
     ("So the answer is D.\nLet's reconsider. There are three.\n\nA", "A"),
+    ("There is no correct option. If forced to choose:\n(B) blue\n\nSystem Instruction:", "B"),
     ("I must select an option and there is no correct answer.\nAnswer: (B)", "B"),
     ("Therefore, the most likely intended answer is red.", "A"),
     # said, not declared
