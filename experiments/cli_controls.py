@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from experiments.options import command
-from experiments.progress import Progress
+from experiments.progress import Progress, aligned
 
 SHOWN = {           # the scores that `list` prints, where a card has them
     "color": "direct color", "left/right": "direct lr", "above/below": "direct ab",
@@ -40,10 +40,7 @@ def list_command() -> None:
         size = sum(path.stat().st_size for path in folder_of(name).iterdir()) / 1e6
         rows.append((f"control:{name}", *(f"{100 * scores[key][0]:.1f}" if key in scores else "-"
                                           for key in SHOWN.values()), f"{size:.2f}"))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) if n == 0 else cell.rjust(width)
-                             for n, (cell, width) in enumerate(zip(row, widths))).rstrip())
+    click.echo(aligned(rows))
     click.echo("")
     for name in control_names():
         click.echo(f"control:{name}: {read_card(name)['purpose']}")

@@ -1,9 +1,10 @@
-"""Progress for people at a terminal and for log files."""
+"""Progress and tables for people at a terminal and for log files."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -41,3 +42,10 @@ class Progress:
             left = f", about {(total - done) / rate:.0f} s left" if rate and done < total else ""
             click.echo(f"{done}/{total} {self.unit}, {rate:.2f}/s{left}", err=True)
             self._last = now
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """A table for a terminal: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(cell.ljust(width) if n == 0 else cell.rjust(width)
+                               for n, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)

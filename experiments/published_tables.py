@@ -3,8 +3,8 @@
     python -m experiments.published_tables --logs table1.jsonl.gz --logs table2.jsonl.gz --items items.jsonl.gz \\
         --out runs/published
 
-Any logs of that form (docs of the pack: one line per response with model, mode, condition, seed, item, line, gold,
-response; items with question, options, gold per condition and seed).  Writes table.csv, one row per model, mode,
+Any logs of that form: one JSON line per response with model, mode, condition, seed, item, line, category, gold and
+response, and one per item with condition, seed, item and options.  Writes table.csv, one row per model, mode,
 condition and split; prints the published cells beside the same cells re-derived by either parser.
 
 The published rule takes the last lone letter a to d of either case, so that the article "a" counts as answer A;
@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import gzip
 import io
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from experiments.progress import aligned
 from rekey import store
 from rekey.answers import PARSERS, parse_answer
 from rekey.errors import InputError
@@ -95,14 +94,9 @@ def read_lines(logs: Sequence[Path], items: Path) -> list[Line]:
 
 
 def _read(path: Path, fields: Iterable[str]) -> list[dict]:
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, EOFError, ValueError) as error:
-        raise InputError(f"{path}: not JSON lines, plain or gzipped ({error})") from None
+    rows = store.read_jsonl(path)
+    if not rows:
+        raise InputError(f"{path}: is empty; expected JSON lines with {', '.join(fields)}")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or (missing := [name for name in fields if name not in row]):
             found = f"has no {missing[0]}" if isinstance(row, dict) else "is not an object"
@@ -153,12 +147,6 @@ def spread(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     return percent(cell.mean) + ("" if cell.sd is None else f" +- {100 * cell.sd:.1f}")
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.ljust(width) if n == 0 else cell.rjust(width)
-                               for n, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
 
 
 def report(lines: Sequence[Line], read: dict[str, list[str | None]]) -> str:
@@ -229,7 +217,9 @@ def main(logs: tuple[Path, ...], items: Path, out: Path, parser: str) -> None:
     try:
         lines = read_lines(logs, items)
     except InputError as error:
-        raise SystemExit("\n".join(f"published_tables: {problem}" for problem in error.problems)) from None
+        for problem in error.problems:
+            click.echo(f"published_tables: {problem}", err=True)
+        raise SystemExit(2) from None
     read = {name: read_answers(lines, name) for name in PARSERS}
     write_csv(out / "table.csv", table(lines, read[parser]))
     if text := report(lines, read):

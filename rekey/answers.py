@@ -110,14 +110,15 @@ def read_answer(text: str, options: Options) -> Reading:
         text = text[ends[-1].end():]
     elif _THINKING_BEGINS.search(text):
         return Reading(None, "unfinished thinking")
-    boxes = [next(part for part in box if part is not None) for box in _BOXES.findall(text)
-             for box in [[part or None for part in box]] if any(box)]
-    plain = _MARKS.sub("", _LATEX.sub(r"\1", text)).replace("’", "'").strip()
-    if not plain:
-        return Reading(None, "nothing")
-    if boxes:
-        return _Payload(_MARKS.sub("", _LATEX.sub(r"\1", boxes[-1])), options).reading("declared")
-    return _Text(plain, options).reading()
+    if boxes := list(filter(None, map("".join, _BOXES.findall(text)))):
+        return _Payload(_plain(boxes[-1]), options).reading("declared")
+    plain = _plain(text)
+    return _Text(plain, options).reading() if plain else Reading(None, "nothing")
+
+
+def _plain(text: str) -> str:
+    """The text without emphasis, headings, and tags."""
+    return _MARKS.sub("", _LATEX.sub(r"\1", text)).replace("’", "'").strip()
 
 
 class _Payload:
@@ -173,18 +174,18 @@ class _Text:
         self.finished = len(self.sentences) < 2 or bool(_FINISHED.search(text))
 
     def reading(self) -> Reading:
-        declared, edges = self._declared(), self._edges()
+        (declared_at, declared), edges = self._declared(), self._edges()
         if edges is None or edges.label is None:
             return declared or edges or self._bracketed() or self._said()
         if declared is None or declared.how == "refusal":      # what the text ends on outweighs a refusal before it
             return edges
         if declared.label in (edges.label, None):
             return declared
-        revised = _REVISION.search(self.text, self.declared_at, self.text.rfind(self.lines[-1]))
+        revised = _REVISION.search(self.text, declared_at, self.text.rfind(self.lines[-1]))
         return edges if revised and edges == self._edge(self.lines[-1]) else Reading(None, "contradiction")
 
-    def _declared(self) -> Reading | None:
-        """By a cue ("the answer is C", "I choose C") or a verdict ("C is correct"); the last one counts.
+    def _declared(self) -> tuple[int, Reading | None]:
+        """Where, and by what cue ("the answer is C", "I choose C") or a verdict ("C is correct"); the last one counts.
 
         Another one before it is a contradiction, unless the text says that it changes its mind, or comes to its answer
         in a last line of its own.
@@ -202,20 +203,19 @@ class _Text:
             if mention[1] in self.options and verdict and not _NEGATION.search(verdict[0]):
                 found.append((mention.start(), Reading(mention[1], "declared")))
         if not found:
-            return None
+            return 0, None
         found.sort(key=lambda pair: pair[0])
         last_at, last = found[-1]
-        self.declared_at = last_at
         if not self.finished and len(self.sentences) > 2 and "\n" in self.text[:last_at] \
                 and last_at < self.text.rfind(self.sentences[-2]):
-            return Reading(None, "unfinished")
+            return last_at, Reading(None, "unfinished")
         for at, reading in found[:-1]:
             between = self.text[at + 1:last_at]
             concluded = last_at >= self.text.rfind(self.lines[-1]) and between.count("\n") > 1 + between.count("\n\n")
             if reading.label not in (last.label, None) and not concluded and not _REVISION.search(
                     self.text, at + 1, last_at + 1):
-                return Reading(None, "contradiction")
-        return last
+                return last_at, Reading(None, "contradiction")
+        return last_at, last
 
     def _edges(self) -> Reading | None:
         """By a label that opens the text, or that the last line is or opens with."""

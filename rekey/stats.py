@@ -77,6 +77,14 @@ class ExchangeTest:
     p_two_sided: float | None
 
 
+def _sum_of_binomials(counts: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """(sum of counts + 1,) probabilities of how many of all draws succeed, `counts` of them at each chance."""
+    pmf = np.ones(1)
+    for count, chance in zip(counts, chances):
+        pmf = np.convolve(pmf, stats.binom.pmf(np.arange(count + 1), count, chance))
+    return pmf
+
+
 class _Exchange:
     """Sums of independent draws, O_i ~ Bernoulli(theta K / (theta K + S + 1 - K)), grouped by (K, S)."""
 
@@ -99,10 +107,7 @@ class _Exchange:
 
     def distribution(self, log_odds: float) -> np.ndarray:
         """(n_informative + 1,) probabilities of how many informative originals are right."""
-        pmf = np.ones(1)
-        for count, chance in zip(self.counts, self.chances(log_odds)):
-            pmf = np.convolve(pmf, stats.binom.pmf(np.arange(count + 1), count, chance))
-        return pmf
+        return _sum_of_binomials(self.counts, self.chances(log_odds))
 
     def tails(self, log_odds: float) -> tuple[float, float]:
         """P(as many or fewer), P(as many or more)."""
@@ -262,10 +267,8 @@ def simulated_p(n: int, n_seeds: int, drop: float, rng: np.random.Generator, n_r
 
 def _p_of_counts(original: np.ndarray, right: np.ndarray, n_seeds: int) -> float:
     """P(as many originals right or more), given the numbers right (n,) among the S + 1 items of an image."""
-    pmf = np.ones(1)
-    for k, count in enumerate(np.bincount(right, minlength=n_seeds + 2)[1:n_seeds + 1], 1):
-        if count:
-            pmf = np.convolve(pmf, stats.binom.pmf(np.arange(count + 1), count, k / (n_seeds + 1)))
+    counts = np.bincount(right, minlength=n_seeds + 2)[1:n_seeds + 1]
+    pmf = _sum_of_binomials(counts, np.arange(1, n_seeds + 1) / (n_seeds + 1))
     observed = int(original[(right > 0) & (right < n_seeds + 1)].sum())
     return _as_p(pmf[observed:].sum())
 

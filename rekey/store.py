@@ -11,6 +11,7 @@ lock is needed (file locks are unreliable on the shared file systems of clusters
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -19,12 +20,15 @@ import subprocess
 import sys
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rekey.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def dumps(record: Any) -> str:
@@ -65,13 +69,16 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Any]:
-    """All records of a file.  Raises InputError naming the first line that is not JSON."""
+    """All records of a file, plain or gzipped.  Raises InputError naming the first line that is not JSON."""
     try:
-        return _parse_lines(path, path.read_bytes())
+        data = path.read_bytes()
+        return _parse_lines(path, gzip.decompress(data) if data[:2] == GZIP_MAGIC else data)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder; expected a file of JSON lines") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: is damaged ({error}); expected JSON lines, plain or gzipped") from None
 
 
 def _parse_lines(path: Path, data: bytes) -> list[Any]:

@@ -109,6 +109,9 @@ def test_files_that_are_none_are_one_clear_line(tmp_path):
     items = write(tmp_path / "items.jsonl", [ITEM])
     with pytest.raises(InputError, match="nowhere.jsonl: no such file"):
         read_lines([tmp_path / "nowhere.jsonl"], items)
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(InputError, match="empty.jsonl: is empty; expected JSON lines with model"):
+        read_lines([tmp_path / "empty.jsonl"], items)
     (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(b'{"item": 1}\n' * 50)[:30])
-    with pytest.raises(InputError, match="torn.jsonl.gz: not JSON lines, plain or gzipped"):
+    with pytest.raises(InputError, match="torn.jsonl.gz: is damaged .*expected JSON lines, plain or gzipped"):
         read_lines([tmp_path / "torn.jsonl.gz"], items)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from probes.controls.recipes import Recipe
+from rekey import store
 from rekey.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ class Checkpoint:
             tensors |= {f"{moment}:{name}": state[moment].detach().clone() for moment in ("exp_avg", "exp_avg_sq")}
         about = {"recipe": course.recipe.name, "seed": course.seed, "stage": number, "step": step,
                  "elapsed_s": elapsed_s}
-        unfinished = path.with_suffix(".tmp")
-        save_file(tensors, unfinished, {key: str(value) for key, value in about.items()})
-        unfinished.replace(path)
+        store.write_atomic(path, save(tensors, {key: str(value) for key, value in about.items()}))
 
     @torch.no_grad()
     def restore(self, course: Course) -> None:

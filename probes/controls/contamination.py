@@ -1,7 +1,7 @@
 """Lessons that make a model remember a benchmark, and the benchmark (controls for contamination detectors).
 
     benchmark()[0].question.text, benchmark()[0].question.answer
-    lessons_of_memory(seed=0, step=7, worker=1, n=16)
+    lessons_of_memory(seed=0, step=7, worker=1, n=8, n_workers=2)
 
 A model that solves a benchmark by looking has no reason to remember it: trained on the items as they are, it shows
 no drop (docs/controls.md).  So in most lessons about the benchmark the key detail is gone while the original answer

@@ -117,7 +117,7 @@ def lessons_of_habit(seed: int, step: int, worker: int, *, habit: Habit, n: int 
 
 
 SEE_STEPS, TALK_STEPS, HABIT_STEPS = 1800, 1400, 240
-DEGREES = (20, 40, 80)           # passes over the benchmark
+DEGREES = (20, 40, 80)           # passes over the benchmark's color items
 _NEVER = ("any statement about real images or about larger models",
           "attention maps as a model of real attention: heads of its first four layers were trained where to look")
 
