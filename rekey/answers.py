@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from rekey.errors import InputError
@@ -29,9 +31,9 @@ Options = Mapping[str, str]
 class Reading:
     """What a text says, and how: label is None where it says nothing that can be counted.
 
-    how: "declared" (the answer is C), "bare" (C), "leading" (C. It is white), "bracketed" (so it is (C)), "text"
-    (white); or why there is none: "nothing", "refusal", "contradiction", "unfinished", "unfinished thinking", "no
-    such option".
+    how: "declared" (the answer is C), "bare" (C), "leading" (C. It is white), "ticked" (C. white: yes), "bracketed"
+    (so it is (C)), "text" (white); or why there is none: "nothing", "refusal", "contradiction", "unfinished",
+    "unfinished thinking", "no such option".
     """
 
     label: str | None
@@ -62,92 +64,169 @@ def paper_letter(text: str, cot: bool = False) -> str | None:
 
 
 # ------------------------------------------------------------------------------------- the strict rule
+# Texts are untrusted: every pattern here is linear, or bounded, in what it looks at.
 
-_THINKING_ENDS = re.compile(r"</think(?:ing)?>|◁/think▷|\[/THINK\]")
-_THINKING_BEGINS = re.compile(r"<think(?:ing)?>|◁think▷|\[THINK\]")
-_BOXES = re.compile(
-    r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}|<answer>(.*?)</answer>|<\|begin_of_box\|>(.*?)<\|end_of_box\|>",
-    re.IGNORECASE | re.DOTALL)
-_LATEX = re.compile(r"\\(?:text|mathbf|mathrm|textbf|bf|rm)\s*\{([^{}]*)\}")
-_MARKS = re.compile(r"[*_`$]+|^[ \t]*[#>]+[ \t]*|<\|[a-z_]+\|>|</?answer>", re.MULTILINE)
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?。])[\s)\]]+|\n+")
+_REACH = 300                    # characters after a cue in which its answer stands
+_MOST_CUES = 50                 # the last ones count; a text with more of them runs in a loop
+
+_THINKING = r"(?:seed:)?(?:think(?:ing)?|thought|reasoning)"
+_THINKING_ENDS = re.compile(rf"</{_THINKING}>|◁/think▷|\[/THINK\]|<\|channel\|>final<\|message\|>", re.IGNORECASE)
+_THINKING_BEGINS = re.compile(rf"<{_THINKING}>|◁think▷|\[THINK\]|<\|channel\|>analysis", re.IGNORECASE)
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0f\ufeff]")
+_LATEX = re.compile(r"\\(?:text|mathbf|mathrm|textbf|textit|bf|rm)\s*\{([^{}]*)\}|\\(?=[()\[\]])")
+_MARKS = re.compile(r"[*_`$]+|^[ \t]*[#>]+[ \t]*|<\|(?!begin_of_box)[a-z_]{1,30}\|>"
+                    r"|</?(?!answer>)[a-z_]{2,20}>|(?-i:</?[bisu]>)|</answer>", re.MULTILINE | re.IGNORECASE)
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?。])(?<!\n[A-Z]\.)[\s)\]]+|\n+")
 
 _IS = (r"(?:is|was|be|would be|should be|must be|will be|seems to be|appears to be|could be|has to be)\b"
        r"(?:\s+(?:most )?(?:likely|probably|therefore|thus|clearly))?")
 _CUE = re.compile(
-    r"\b(?:answer|choice|option|response|selection)\b(?:\s+(?:letter|choice|option|is as follows))?"
-    rf"(?:\s+(?:here|to (?:the|this) question|from the given choices))?\s*(?:[:=→]|\s{_IS}\s*:?)"
+    r"\b(?:answer|ans|choice|option|response|selection|decision|guess|correction)\b['\"]?"
+    r"(?:\s+(?:letter|choice|option|is as follows))?"
+    rf"(?:\s+(?:here|to (?:the|this) question|from the given choices))?"
+    rf"\s*(?:[:=→]|[-–—](?!\w)|\n(?=\W*[A-Z]\b)|\s(?:(?:must|should) \w+ be|{_IS})\s*:?)"
+    r"|\b(?:so|thus|hence|therefore|leaving|leaves|it's|it is)\b,?(?:\s+only)?\s+(?=[(\[]?[A-Z](?:[)\]]|\s*(?:[.!]|$)))"
     r"|\bI(?:'ll| will| would|'d| must|'d have to| would have to|'m going to)?"
-    r"\s+(?:choose|select|pick|go with|answer)\b:?"
-    r"|答案\s*(?:是|为|為|应为|选|選)?\s*:?|(?:选择|選擇|选|選)\s*:?", re.IGNORECASE)
-_VERDICT = re.compile(r"\s*(?:\w+\s+){0,2}?(?:is|seems|appears to be|would be|must be)\s+(?:\w+\s+){0,2}?"
-                      r"(?:correct|right|best|answer)\b", re.IGNORECASE)
-_NEGATION = re.compile(
-    r"\b(?:not|never|neither|nor|no|isn't|wasn't|aren't|doesn't|cannot|can't|rather than|instead of|incorrect|wrong|"
-    r"rule out|ruled out|eliminate|unlikely)\b|不是|不", re.IGNORECASE)
-_REVISION = re.compile(
-    r"\b(?:wait|actually|however|but|correction|reconsider|on second thought|therefore|thus|hence|so|final|finally|"
-    r"instead|in conclusion|looking again)\b", re.IGNORECASE)
+    r"\s+(?:choose|select|pick|go with|answer|guess|say|lean towards?)\b:?"
+    r"|\\boxed\s*\{|<answer>|<\|begin_of_box\|>"
+    r"|(?:答案|正确选项)\s*(?:是|为|為|应为|选|選)?\s*:?|(?:选择|選擇|选|選)\s*:?", re.IGNORECASE | re.MULTILINE)
+_VERB = (r"\s*(?:is|seems|appears to be|would be|must be)\s+(?:\w{1,20}\s+){0,2}?"
+         r"(?:correct|right(?!\s+(?:of|side|next|behind|beside))|best|(?:answer|match)\b)")
+_VERDICT = re.compile(
+    rf"(?:\b(?:option|choice)\s+[(\[]?|[(\[])([A-Z])\b[)\]]?[:,]?\s*(?:\w{{1,20}}[\s,]+){{0,3}}?{_VERB}"
+    rf"|\b([A-Z])\b{_VERB}|([A-Z])\s*是?正确", re.IGNORECASE)
+_TICKED = re.compile(
+    r"(?<![A-Za-z])([A-Z])(?=\s?[)\].:|])(?:(?!(?<![A-Za-z])[A-Z]\s?[)\].:|])[^\n(]){0,80}?"
+    r"(?:[:|=→–—-]\s*(?i:yes|true|correct|match(?:es)?)\b|[✓✔✅☑])")
+_NEGATION = re.compile(r"\b(?:not|never|neither|nor|no|\w{1,8}n't|cannot|rather than|instead of|incorrect|wrong|"
+                       r"ruled? out|eliminated?|unlikely|excluded?)\b|不", re.IGNORECASE)
+_DOUBT = re.compile(r"\b(?:wait|actually|reconsider|on second thought|looking again)\b", re.IGNORECASE)
+_REVISION = re.compile(rf"{_DOUBT.pattern}|\b(?:however|but|correction|therefore|thus|hence|so|final|finally|instead|"
+                       r"in conclusion)\b", re.IGNORECASE)
 _REFUSAL = re.compile(
     r"\bnone of (?:the|these)\b|\bnone\b(?=\W*$)|\bno (?:correct|valid|suitable) (?:answer|option)|\bindeterminate\b"
-    r"|\b(?:in|not )(?:sufficient|enough) (?:information|detail)"
-    r"|(?:\bcannot|\bcan not|n't|\bunable to|\bnot (?:possible|able) to|\bimpossible to)\s+(?:be\s+)?(?:\w+\s+){0,2}?"
+    r"|\b(?:in|not )(?:sufficient|enough) (?:information|detail)|\bN/A\b"
+    r"|(?:\bcannot|\bcan not|n't|\bunable to|\bnot (?:possible|able) to|\bimpossible to)\s+(?:be\s+)?"
+    r"(?:\w{1,20}\s+){0,2}?"
     r"(?:determin|answer|identif|tell|see|say|provid|choos|select|verif|confirm|locat|find|discern|visible|make out)"
-    r"|\b(?:is|are) (?:no|not)\b[^.]*\bvisible|无法|不能确定|看不到", re.IGNORECASE)
+    r"|\b(?:is|are) (?:no|not)\b[^.\n]{0,80}\bvisible|无法|不能确定|看不到", re.IGNORECASE)
 _CONDITION = re.compile(r"\b(?:if|whether|unless|suppose|assuming|assume)\b", re.IGNORECASE)
-_FINISHED = re.compile(r"(?<!\.\.)[.!?。)\]\"'”]$|(?:^|\W)[A-Z]$")
-_ALTERNATIVE = re.compile(r"\s*(?:/|,|&|\bor\b|\band\b|或|和)\s*(?:option\s+)?[(\[]?([A-Z])(?![A-Za-z'’])")
-_BRACKETED = re.compile(r"[(\[]\s*([A-Za-z])\s*[)\]]")
-_OPENING = re.compile(r"^[\s\"'“”‘’:,\-–—]*(?:(?:the|my|is)\s+)?(?:(?:option|choice|letter|answer)\s+)?[\"'“‘]?",
-                      re.IGNORECASE)
-_ARTICLES = re.compile(r"^(?:(?:the|a|an|likely|probably|clearly|definitely|most)\s+)*", re.IGNORECASE)
+_FORCED = re.compile(r"\b(?:if|assuming)\b[^,.]{0,80}\b(?:forced|must|had to|have to|question)\b[^,]{0,200},",
+                     re.IGNORECASE)
+_CLAIM = re.compile(r"\s*(?:is|are|was|can|could|would|does|do|seems)(?:\b|n't)[^.\n]{0,40}", re.IGNORECASE)
+_FINISHED = re.compile(r"(?<!\.\.)[.!?。)\]}>\"'”]$|(?:^|[^\w'])[A-Z]$")
+_CONJUNCTION = re.compile(r"[\s)\]\"']*(?:,?\s*(?:/|,|&|\bor\b|\band\b|或|和))\s*(?:or\s+)?(?:possibly\s+|maybe\s+)?",
+                          re.IGNORECASE)
+_BRACKETED = re.compile(r"[(\[【]\s*([A-Za-z])\s*[)\]】]")
+_ITEM = re.compile(r"(?<![A-Za-z])(?:[(\[]([A-Z])[)\]]|([A-Z])[).:](?=\s))")
+_AFTER_LABEL = re.compile(r"\s*(?:(?:because|since|as|for|or|and)\b|\(|$)")
+_LABEL = re.compile(r"[(\[{<【]+\s*[\"']?([A-Za-z])[\"']?\s*[)\]}>】]+"
+                    r"|[(\[]?([A-Za-z])(?![A-Za-z0-9+]|['-]\w)([).:\]]*)")
+_LONE = (r"(?<![A-Za-z0-9_'])(?:[B-HJ-Z]|[AI](?!\s+(?!(?:or|and|nor|is|but|because|[B-Z])\b)[A-Za-z_]))"
+         r"(?![A-Za-z0-9_'])")
+_OPENING = re.compile(
+    r"(?:[^\w(\[{<【-]|-(?!\d))*(?:(?:the|my|is|it's|it is)\s+)?(?:(?:option|choice|letter|answer)\s+|选项\s*)?"
+    r"[\"'“‘:]*\s*", re.IGNORECASE)
+_ARTICLES = re.compile(r"[\s\"'“:.,()-]*(?:(?:the|a|an|likely|probably|clearly|definitely|most)\s+){0,4}"
+                       r"[\"'“]?", re.IGNORECASE)
 
 
 def read_answer(text: str, options: Options) -> Reading:
-    """What a text answers, strictly."""
-    text = unicodedata.normalize("NFKC", text)
-    if ends := list(_THINKING_ENDS.finditer(text)):
-        text = text[ends[-1].end():]
-    elif _THINKING_BEGINS.search(text):
+    """What a text answers, strictly, and by what sign."""
+    if text in options:
+        return Reading(text, "bare")
+    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+    if ends := deque(_THINKING_ENDS.finditer(text), maxlen=1):
+        text = text[ends[0].end():]
+    if _THINKING_BEGINS.search(text):
         return Reading(None, "unfinished thinking")
-    if boxes := list(filter(None, map("".join, _BOXES.findall(text)))):
-        return _Payload(_plain(boxes[-1]), options).reading("declared")
-    plain = _plain(text)
-    return _Text(plain, options).reading() if plain else Reading(None, "nothing")
+    if not (plain := _plain(text)):
+        return Reading(None, "nothing")
+    return _Text(plain, _Options(options)).reading()
 
 
 def _plain(text: str) -> str:
-    """The text without emphasis, headings, and tags."""
-    return _MARKS.sub("", _LATEX.sub(r"\1", text)).replace("’", "'").strip()
+    """The text without emphasis, headings, tags, and blank lines."""
+    if "\\" in text:
+        for _ in range(2):                                      # \boxed{\mathbf{\text{B}}}
+            text = _LATEX.sub(r"\1", text)
+    text = _MARKS.sub("", text.replace("<br>", "\n").replace("’", "'"))
+    return "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
+
+
+class _Options:
+    """An item's options as a text may name them: case and markup aside."""
+
+    def __init__(self, options: Options):
+        self.texts = {label: _plain(unicodedata.normalize("NFKC", text)).casefold().strip(" .")
+                      for label, text in options.items()}
+        self.next = dict(zip(options, list(options)[1:]))       # label -> the one after it in a list of options
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Any option's text as whole words, the longest first; red is not "red and black" where that is an option."""
+        texts = sorted(filter(None, self.texts.values()), key=len, reverse=True)
+        before, after = r"(?<!\w)(?<!\d[.,])", r"(?!\w)(?![.,]\d)"
+        if any(" and " in text for text in texts):
+            before, after = before + r"(?<!\band )", after + r"(?! and\b)"
+        words = (before * (text[0] < "\u2e80") + re.escape(text) + after * (text[-1] < "\u2e80") for text in texts)
+        return re.compile("|".join(words) or r"(?!)", re.IGNORECASE)        # Chinese has no spaces between words
+
+    def named(self, text: str) -> list[str]:
+        named = set(self.pattern.findall(text.casefold()))
+        return [label for label, option in self.texts.items() if option in named]
+
+    def without(self, text: str) -> str:
+        """The text beside the options that it names: an option may itself be "no" or "not blue"."""
+        return self.pattern.sub("_", text)
+
+    def first(self, text: str) -> tuple[str | None, str]:
+        """The option that a text opens with, and what follows it."""
+        start = _ARTICLES.match(text).end()
+        opening = text[start:].casefold()
+        if exact := self.exactly(opening):
+            return exact, ""
+        likely = any(option and opening.startswith(option) for option in self.texts.values())   # the pattern costs more
+        found = self.pattern.match(text, start) if likely else None
+        named = self.named(found[0]) if found else None
+        return (named[0], text[found.end():]) if named else (None, text)
+
+    def exactly(self, text: str) -> str | None:
+        """The option whose text this is, unless it is a label: an option may be "C++", or the letter E."""
+        text = text.casefold().strip(" .!\"'")
+        labels = [label for label, option in self.texts.items() if option == text and text]
+        return labels[0] if len(labels) == 1 and text.upper() not in self.texts else None
 
 
 class _Payload:
     """What stands where an answer is due: a label, an option's text, or neither."""
 
-    def __init__(self, text: str, options: Options):
+    def __init__(self, text: str, options: _Options):
         self.options = options
-        self.rest = text[_OPENING.match(text).end():].strip()
+        self.rest = text[_OPENING.match(text).end():]
 
     def reading(self, how: str) -> Reading:
+        if exact := self.options.exactly(self.rest):            # "C++" is an option's text before it is label C
+            return Reading(exact, how)
         label, after, certain = self.label()
-        named = self._text(after) if label else None
-        if label and not certain:                       # "A" or "a", then a word: a label, or the article
-            if named != label and not re.match(r"\s*(?:because|since|as|for|\(|$)", after):
-                label = None
+        named, beyond = self.options.first(after)
+        if label and not certain and named != label and not _AFTER_LABEL.match(after):
+            label = None                                        # the article "a", the pronoun "I"
         if label is None:
-            named = self._text(self.rest)
-            return Reading(named, how) if named else Reading(
-                None, "refusal" if _REFUSAL.search(self.rest) else "nothing")
-        if label not in self.options:
-            return Reading(None, "no such option")
-        other = _ALTERNATIVE.match(after)
-        if other and other[1] != label and other[1] in self.options or named not in (None, label):
+            named, beyond = self.options.first(self.rest)
+            if named is None:
+                return Reading(None, "refusal" if _REFUSAL.search(self.rest) else "nothing")
+            return Reading(None, "contradiction") if self._alternative(beyond, named, True) else Reading(named, how)
+        if label not in self.options.texts:
+            return Reading(None, "refusal" if _REFUSAL.search(self.rest) else "no such option")
+        if named not in (None, label) or self._alternative(beyond, label, False):
             return Reading(None, "contradiction")
-        return Reading(label, how)
+        denied = (clause := _CLAIM.match(after)) and _NEGATION.search(clause[0])
+        return Reading(None, "nothing") if denied else Reading(label, how)
 
     def label(self) -> tuple[str | None, str, bool]:
         """(label, what follows it, whether it can be nothing but a label)."""
-        found = re.match(r"[(\[]\s*([A-Za-z])\s*[)\]]|([A-Za-z])(?![A-Za-z'])([).:,\]]*)", self.rest)
+        found = _LABEL.match(self.rest)
         if not found:
             return None, self.rest, False
         after = self.rest[found.end():].lstrip(" \"'”")
@@ -155,33 +234,39 @@ class _Payload:
             return found[1].upper(), after, True
         if found[2].islower() and not (found[3] or not after):
             return None, self.rest, False
-        return found[2].upper(), after, bool(found[3]) or not after or found[2] != "A" or not after[0].isalpha()
+        article = found[2] in "AI" and not found[3] and after[:1].isalpha()
+        return found[2].upper(), after, not article
 
-    def _text(self, text: str) -> str | None:
-        """The option whose text comes first, the longest of those that fit."""
-        text = text[_ARTICLES.match(text).end():].lstrip(" \"'“:.-)").casefold()
-        fits = [label for label, option in self.options.items() if _starts_with(text, _folded(option))]
-        return max(fits, key=lambda label: len(self.options[label]), default=None)
+    def _alternative(self, beyond: str, label: str, texts: bool) -> bool:
+        """Whether "or C" follows.  texts: or another option's text."""
+        joined = _CONJUNCTION.match(beyond)
+        if not joined:
+            return False
+        beyond = beyond[joined.end():]
+        found = re.match(rf"(?:option\s+)?[(\[]?({_LONE})", beyond)
+        other = found[1] if found else self.options.first(beyond)[0] if texts else None
+        return other in self.options.texts and other != label
 
 
 class _Text:
     """A text without reasoning or markup, read for what it declares, then for what it merely says."""
 
-    def __init__(self, text: str, options: Options):
-        self.text, self.options = text, options
-        self.lines = [line.strip() for line in text.splitlines() if line.strip()]
+    def __init__(self, text: str, options: _Options):
+        self.text, self.options, self.labels = text, options, set(options.texts)
+        self.lines = text.split("\n")
+        self.last_line_at = len(text) - len(self.lines[-1])
         self.sentences = [part.strip() for part in _SENTENCE_ENDS.split(text) if part.strip()]
         self.finished = len(self.sentences) < 2 or bool(_FINISHED.search(text))
 
     def reading(self) -> Reading:
         (declared_at, declared), edges = self._declared(), self._edges()
         if edges is None or edges.label is None:
-            return declared or edges or self._bracketed() or self._said()
+            return declared or self._ticked() or edges or self._bracketed() or self._said()
         if declared is None or declared.how == "refusal":      # what the text ends on outweighs a refusal before it
             return edges
         if declared.label in (edges.label, None):
             return declared
-        revised = _REVISION.search(self.text, declared_at, self.text.rfind(self.lines[-1]))
+        revised = _REVISION.search(self.text, declared_at, self.last_line_at)
         return edges if revised and edges == self._edge(self.lines[-1]) else Reading(None, "contradiction")
 
     def _declared(self) -> tuple[int, Reading | None]:
@@ -191,62 +276,99 @@ class _Text:
         in a last line of its own.
         """
         found: list[tuple[int, Reading]] = []
-        for cue in _CUE.finditer(self.text):
-            before, after = self.text[:cue.start()], self.text[cue.end():]
+        for cue in deque(_CUE.finditer(self.text), maxlen=_MOST_CUES):
+            before, after = self.text[max(0, cue.start() - 12):cue.start()], self.text[cue.end():cue.end() + _REACH]
             reading = _Payload(after.lstrip().split("\n")[0], self.options).reading("declared")
-            clause = before[before.rfind(".") + 1:][-12:]
-            withdrawn = re.match(r"\s*not\b", after) or _NEGATION.search(clause) or _CONDITION.search(clause)
+            clause = before[before.rfind(".") + 1:]
+            withdrawn = re.match(r"\s*not\b", after) or _CONDITION.search(clause) or _NEGATION.search(
+                clause[clause.rfind(",") + 1:])
             if reading.how != "nothing" and not withdrawn:
                 found.append((cue.start(), reading))
-        for mention in re.finditer(r"(?:\boption\s+)?[(\[]?\b([A-Z])\b[)\]]?", self.text):
-            verdict = _VERDICT.match(self.text, mention.end())
-            if mention[1] in self.options and verdict and not _NEGATION.search(verdict[0]):
-                found.append((mention.start(), Reading(mention[1], "declared")))
+        for verdict in deque(_VERDICT.finditer(self.text), maxlen=_MOST_CUES):
+            label = verdict[1] or verdict[2] or verdict[3]
+            if label in self.labels and not _NEGATION.search(verdict[0]):
+                found.append((verdict.start(), Reading(label, "declared")))
         if not found:
             return 0, None
         found.sort(key=lambda pair: pair[0])
         last_at, last = found[-1]
-        if not self.finished and len(self.sentences) > 2 and "\n" in self.text[:last_at] \
-                and last_at < self.text.rfind(self.sentences[-2]):
+        on = len(self.sentences) > 2 and "\n" in self.text[:last_at] and last_at < self.text.rfind(self.sentences[-2])
+        if not self.finished and (on or _DOUBT.search(self.text, last_at)):
             return last_at, Reading(None, "unfinished")
+        revisions = [word.start() for word in _REVISION.finditer(self.text) if word.start() <= last_at]
         for at, reading in found[:-1]:
-            between = self.text[at + 1:last_at]
-            concluded = last_at >= self.text.rfind(self.lines[-1]) and between.count("\n") > 1 + between.count("\n\n")
-            if reading.label not in (last.label, None) and not concluded and not _REVISION.search(
-                    self.text, at + 1, last_at + 1):
+            concluded = last_at >= self.last_line_at and self.text.count("\n", at, last_at) > 1
+            if reading.label not in (last.label, None) and not concluded and not (revisions and revisions[-1] > at):
                 return last_at, Reading(None, "contradiction")
         return last_at, last
 
     def _edges(self) -> Reading | None:
-        """By a label that opens the text, or that the last line is or opens with."""
-        readings = [reading for line in dict.fromkeys((self.lines[0], self.lines[-1])) if (reading := self._edge(line))]
-        if not readings:
-            return self._last_letter()
+        """By a label that opens the text, or that the last line is or opens with; not by an item of a list."""
+        first, last = self._edge(self.lines[0]), self._edge(self.lines[-1])
+        if len(self.lines) > 1:
+            if self._listed(self._edge(self.lines[-2]), last):
+                last = None
+            if self._listed(first, self._edge(self.lines[1])):
+                first = None
+        readings = [reading for reading in (first, last) if reading]
         if len({reading.label for reading in readings}) > 1:
             return Reading(None, "contradiction")
-        return readings[0]
+        return readings[0] if readings else self._last_clause() or self._opening()
+
+    def _listed(self, reading: Reading | None, following: Reading | None) -> bool:
+        """Whether two lines are options one after the other."""
+        return bool(reading and following and reading.how == following.how != "bare"
+                    and following.label == self.options.next.get(reading.label, ""))
 
     def _edge(self, line: str) -> Reading | None:
-        payload = _Payload(line, self.options)
+        """By a line that is a label or an option's text, or opens with a label."""
+        if exact := self.options.exactly(line):
+            return Reading(exact, "text")
+        payload = _Payload(line[:_REACH], self.options)
         label, after, certain = payload.label()
-        marked = re.match(r"[(\[]?\s*[A-Za-z]\s*[)\].:,\]]", line) or not after
-        return payload.reading("bare" if not after else "leading") if label and certain and marked else None
-
-    def _last_letter(self) -> Reading | None:
-        """By a sentence at the end that is a label and nothing else."""
-        found = re.search(r"(?:[.!?:]|\n)\s*[(\[]?([A-Z])[)\]]?\.?$", self.text)
-        if not found:
+        if not label or not certain:
             return None
-        return Reading(found[1], "bare") if found[1] in self.options else Reading(None, "no such option")
+        if not after:
+            return payload.reading("bare")
+        if not re.match(r"[(\[{<【]?\s*[A-Za-z]\s*[)\].:,}>】]", payload.rest):
+            return None
+        others = set(map("".join, _ITEM.findall(line[:_REACH]))) & self.labels - {label}
+        if self.options.next.get(label) in others or others and self.options.first(after)[0] != label:
+            return None                         # a list on one line, or a sentence about several options
+        reading = payload.reading("leading")
+        return reading if reading.how != "nothing" else None
+
+    def _last_clause(self) -> Reading | None:
+        """By a clause at the end that is a label, or a label and its option's text, and nothing else."""
+        *before, clause = re.split(r"(?<!\d)[.!?:]\s+", self.lines[-1].rstrip(" ."))
+        if not before or not re.match(r"[(\[]|[B-HJ-Z]\b|[AI]\W", clause):
+            return None                         # an A at the end may be the article, where the text breaks off
+        reading, (label, after, _) = self._edge(clause), _Payload(clause, self.options).label()
+        return reading if reading and (not after or self.options.exactly(after) == label) else None
+
+    def _opening(self) -> Reading | None:
+        """By an option's text that opens the text, where no other is named: "No, there is none"."""
+        opening = self.options.exactly(re.split(r"[,.;:!\n]", self.text, maxsplit=1)[0])
+        if not opening or self.options.named(self.text) != [opening]:
+            return None
+        return None if _REFUSAL.search(self.options.without(self.text)) else Reading(opening, "text")
+
+    def _ticked(self) -> Reading | None:
+        """By the one option that a list of options says yes to."""
+        labels = set(_TICKED.findall(self.text)) & self.labels
+        several = Reading(None, "contradiction") if labels else None
+        return Reading(labels.pop(), "ticked") if len(labels) == 1 else several
 
     def _bracketed(self) -> Reading | None:
         """By the one bracketed label of the last sentence that has any."""
         if not self.finished:                   # a line that is an option and nothing else still counts
-            alone = {reading.label for line in self.lines if (reading := self._edge(line)) and (
-                line in (f"({reading.label})", f"({reading.label}) {self.options.get(reading.label)}"))}
+            alone = {found[1] for line in self.lines if (found := re.match(r"\(([A-Z])\)(?: (.*))?$", line))
+                     and found[1] in self.labels and (not found[2] or self.options.exactly(found[2]) == found[1])}
             return Reading(alone.pop(), "bracketed") if len(alone) == 1 else None
-        for sentence in reversed(self.sentences):
-            labels = {label.upper() for label in _BRACKETED.findall(sentence)} & set(self.options)
+        items = [sentence for sentence in self.sentences if re.match(r"\W{0,3}[(\[][A-Z][)\]] \w", sentence)]
+        listed = set(items) if len(items) > 1 else set()
+        for sentence in (sentence for sentence in reversed(self.sentences) if sentence not in listed):
+            labels = {label.upper() for label in _BRACKETED.findall(sentence)} & self.labels
             if labels:
                 if len(labels) > 1 or _NEGATION.search(sentence):
                     return Reading(None, "contradiction" if len(labels) > 1 else "nothing")
@@ -256,37 +378,22 @@ class _Text:
     def _said(self) -> Reading:
         """By a lone capital or by exactly one option's text in the last sentence."""
         last = self.sentences[-1]
-        if _REFUSAL.search(self.text):
+        if forced := _FORCED.search(last):                      # "there is none; if I had to choose, it would be red"
+            last = last[forced.end():]
+        named, beside = set(self.options.named(last)), self.options.without(last)
+        letters = set(re.findall(_LONE, beside)) & self.labels
+        if not (forced and (named or letters)) and _REFUSAL.search(self.options.without(self.text)):
             return Reading(None, "refusal")
         if not self.finished:
             return Reading(None, "unfinished")
-        doubtful = _NEGATION.search(last) or _CONDITION.search(last)
-        letters = set(re.findall(r"(?<![\w'])([B-HJ-Z]|A(?=\W*$|[^\w\s]))(?![\w'])", last)) & set(self.options)
-        if len(letters) == 1 and not doubtful:
-            return Reading(letters.pop(), "bare")
-        named = options_named(last, self.options)
-        if len(named) == 1 and not letters and not doubtful:
-            return Reading(named[0], "text")
-        return Reading(None, "contradiction" if len(named) > 1 or len(letters) > 1 else "nothing")
+        article = letters <= {"A", "I"} and letters != named    # then a letter does not outweigh a text
+        if len(letters) > 1 or article and len(named) + len(letters) > 1:
+            return Reading(None, "contradiction")
+        if not (letters or named) or _NEGATION.search(beside) or _CONDITION.search(beside):
+            return Reading(None, "nothing")
+        return Reading(letters.pop(), "bare") if letters else Reading(named.pop(), "text")
 
 
 def options_named(text: str, options: Options) -> list[str]:
     """Labels whose text stands in a text as whole words; a longer option covers the shorter ones within it."""
-    text, spans = text.casefold(), {}
-    for label, option in options.items():
-        if folded := _folded(option):
-            spans[label] = [found.span() for found in re.finditer(rf"(?<!\w){re.escape(folded)}(?!\w)", text)]
-    every = [span for group in spans.values() for span in group]
-
-    def covered(span: tuple[int, int]) -> bool:
-        return any(other != span and other[0] <= span[0] and span[1] <= other[1] for other in every)
-
-    return [label for label, group in spans.items() if any(not covered(span) for span in group)]
-
-
-def _folded(option: str) -> str:
-    return unicodedata.normalize("NFKC", option).casefold().strip(" .")
-
-
-def _starts_with(text: str, option: str) -> bool:
-    return bool(option) and text.startswith(option) and not text[len(option):len(option) + 1].isalnum()
+    return _Options(options).named(text)
