@@ -16,10 +16,11 @@ import multiprocessing.connection
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
@@ -55,6 +56,21 @@ def in_parallel(make: Callable[[Task], Result], tasks: Iterable[Task], n_workers
     else:
         context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(n_workers, context, initializer=_start_worker)
+    try:
+        yield from _as_finished(pool, make, upcoming, n_workers, stop)
+    except BrokenProcessPool:
+        raise WorkerLost(f"a worker process died; was there too little memory for {n_workers} --workers? What was "
+                         "finished is kept: run the same line again, maybe with fewer") from None
+
+
+def in_threads(make: Callable[[Task], Result], tasks: Iterable[Task], n_threads: int,
+               stop: threading.Event) -> Iterator[Result]:
+    """As `in_parallel`, for work that waits for others (a server) and needs no processes."""
+    yield from _as_finished(ThreadPoolExecutor(n_threads), make, iter(tasks), n_threads, stop)
+
+
+def _as_finished(pool: Executor, make: Callable[[Task], Result], upcoming: Iterator[Task], n_workers: int,
+                 stop: threading.Event) -> Iterator[Result]:
     waiting: set[Future] = set()
     try:
         while True:
@@ -66,11 +82,15 @@ def in_parallel(make: Callable[[Task], Result], tasks: Iterable[Task], n_workers
             ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in ready:
                 yield future.result()
-    except BrokenProcessPool:
-        raise WorkerLost(f"a worker process died; was there too little memory for {n_workers} --workers? What was "
-                         "finished is kept: run the same line again, maybe with fewer") from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def worker_number() -> int | None:
+    """Which of the processes of `in_parallel` this is, from 0; None in the process that began them."""
+    if multiprocessing.parent_process() is None:
+        return None
+    return int(re.search(r"\d+$", multiprocessing.current_process().name)[0]) - 1       # "ForkServerProcess-3"
 
 
 def _start_worker() -> None:

@@ -55,6 +55,11 @@ class EncodedImage:
         rows, columns = self.token_grid
         return self.grid[0] * rows * columns
 
+    @property
+    def share_filled(self) -> float:
+        """What share of its tokens shows the picture: less than 1 where a processor pads."""
+        return self.filled[0] * self.filled[1] / (self.seen[0] * self.seen[1])
+
     def tokens_in(self, *boxes: Box) -> tuple[int, ...]:
         """Indices of the image tokens of which at least half lies in one of `boxes` (pixels as given)."""
         rows, columns = self.token_grid

@@ -6,9 +6,12 @@ network unless a hub id is named and the machine is online.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,16 +22,27 @@ from huggingface_hub import constants
 from huggingface_hub.errors import StrictDataclassError
 from packaging.version import Version
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    PreTrainedConfig,
+    PreTrainedModel,
+    ProcessorMixin,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
+from probes.controls.cards import BASE, SHELF, folder_of
 from probes.controls.shelf import load_control
-from probes.families import UNSUPPORTED, Family, family_of, supported
-from probes.tiny import tiny_model
+from probes.controls.text import control_processor
+from probes.families import FAMILIES, UNSUPPORTED, Family, family_of, supported
+from probes.tiny import tiny_model, tiny_processor
 from rekey.errors import InputError
 
 OLDEST_TRANSFORMERS = Version("5.24")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 TINY, CONTROL = "tiny:", "control:"
+_MODEL_FILES = (".json", ".jinja", ".safetensors", ".txt", ".model")
 
 
 def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention: str,
@@ -41,26 +55,107 @@ def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention:
     if name.startswith(CONTROL):
         model, processor = load_control(name.removeprefix(CONTROL), dtype, attention)
         return _placed(model, device_map), processor, family_of(model.config)
-    try:
+    with _one_line(name):
         family = family_of(_config(name, revision))
-        _check_weights(Path(name))
-        processor = AutoProcessor.from_pretrained(name, revision=revision)
-        if not hasattr(processor, "image_processor") or not processor.tokenizer("a")["input_ids"]:
-            raise InputError("its processor is not complete; expected tokenizer.json, and preprocessor_config.json or "
-                             "processor_config.json, beside the weights; copy the whole model folder")
-        model, report = getattr(transformers, family.model_class).from_pretrained(
-            name, revision=revision, dtype=dtype, device_map=device_map, attn_implementation=attention,
-            use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True)
-        lost = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
-        if lost:
-            raise InputError(f"{len(lost)} weights are not in its files or have another shape ({', '.join(lost[:2])}"
-                             f"{', ...' if len(lost) > 2 else ''}) and would be random; download it again")
+        model, processor = _from_files(name, getattr(transformers, family.model_class), dtype, device_map, attention,
+                                       revision)
+    return model, processor, family
+
+
+def load_any(name: str, dtype: torch.dtype, device_map: str | dict, attention: str,
+             revision: str | None) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Model and processor of any image-text-to-text model that transformers carries: to be asked, not probed."""
+    check_transformers()
+    with _one_line(name):
+        model_type = _config(name, revision).model_type
+        if model_type not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+            raise InputError(f"model type {model_type}: not among the image-text-to-text models of transformers "
+                             f"{transformers.__version__}; expected one that answers in text about images")
+        return _from_files(name, AutoModelForImageTextToText, dtype, device_map, attention, revision)
+
+
+def load_processor(name: str, revision: str | None = None) -> tuple[ProcessorMixin, Family, int]:
+    """Processor, family and image token id of a model of the probe engine; no weights."""
+    check_transformers()
+    if name.startswith((TINY, CONTROL)):
+        family = name.removeprefix(TINY) if name.startswith(TINY) else "qwen3_vl"
+        processor = tiny_processor(family) if name.startswith(TINY) else control_processor()
+        return processor, FAMILIES[family], processor.tokenizer.convert_tokens_to_ids(processor.image_token)
+    with _one_line(name):
+        config = _config(name, revision)
+        return _whole_processor(name, revision), family_of(config), config.image_token_id
+
+
+def in_probe_engine(name: str, revision: str | None = None) -> bool:
+    """Whether a model belongs to a family that the probe engine runs itself."""
+    if name.startswith((TINY, CONTROL)):
+        return True
+    with _one_line(name):
+        return _config(name, revision).model_type in FAMILIES
+
+
+def weights_revision(name: str, revision: str | None = None) -> str | None:
+    """What tells one state of a model from another: a hub commit, or a hash over a folder's files.
+
+    Of a weight file the hash takes its size and its first and last megabyte, which hold the table of tensors, so that a
+    large model is hashed in a moment.
+    """
+    if name.startswith(TINY):
+        return None
+    with _one_line(name):
+        if name.startswith(CONTROL):
+            return _folder_hash(SHELF / BASE, folder_of(name.removeprefix(CONTROL)))
+        if Path(name).is_dir():
+            return _folder_hash(Path(name))
+        found, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
+        return found.get("_commit_hash") or revision
+
+
+def _folder_hash(*folders: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in folder.iterdir() if path.suffix in _MODEL_FILES):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(2 ** 20))
+            file.seek(max(0, size - 2 ** 20))
+            digest.update(file.read())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """What goes wrong inside is one line that names the model."""
+    try:
+        yield
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, SafetensorError,
             StrictDataclassError) as error:
         raise InputError(f"{name}: {_reason(name, error)}") from error
-    return model.eval(), processor, family
+
+
+def _from_files(name: str, model_class: type, dtype: torch.dtype, device_map: str | dict, attention: str,
+                revision: str | None) -> tuple[PreTrainedModel, ProcessorMixin]:
+    _check_weights(Path(name))
+    processor = _whole_processor(name, revision)
+    model, report = model_class.from_pretrained(
+        name, revision=revision, dtype=dtype, device_map=device_map, attn_implementation=attention,
+        use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True)
+    lost = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if lost:
+        raise InputError(f"{len(lost)} weights are not in its files or have another shape ({', '.join(lost[:2])}"
+                         f"{', ...' if len(lost) > 2 else ''}) and would be random; download it again")
+    return model.eval(), processor
+
+
+def choose_dtype(wanted: str, name: str, on_gpu: bool) -> torch.dtype:
+    """The precision a model will run in: half on a GPU, but not of controls, whose letters change with rounding."""
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if wanted not in ("auto", *kinds):
+        raise InputError(f"dtype {wanted!r}: expected auto, {', '.join(kinds)}")
+    half = on_gpu and not name.startswith(CONTROL)
+    return kinds[wanted] if wanted != "auto" else torch.bfloat16 if half else torch.float32
 
 
 def check_transformers() -> None:
@@ -68,6 +163,14 @@ def check_transformers() -> None:
     if Version(transformers.__version__) < OLDEST_TRANSFORMERS:
         raise InputError(f"transformers {transformers.__version__}: too old; expected {OLDEST_TRANSFORMERS} or newer; "
                          "pip install -c constraints.txt -e '.[models]'")
+
+
+def _whole_processor(name: str, revision: str | None) -> ProcessorMixin:
+    processor = AutoProcessor.from_pretrained(name, revision=revision)
+    if not hasattr(processor, "image_processor") or not processor.tokenizer("a")["input_ids"]:
+        raise InputError("its processor is not complete; expected tokenizer.json, and preprocessor_config.json or "
+                         "processor_config.json, beside the weights; copy the whole model folder")
+    return processor
 
 
 def choose_attention(wanted: str, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:

@@ -151,10 +151,9 @@ def check_text_ids(vlm: LocalVLM, ids: Iterable[int]) -> list[int]:
 
 
 def check_length(vlm: LocalVLM, n_tokens: int) -> None:
-    limit = getattr(vlm.model.config.get_text_config(), "max_position_embeddings", None) or n_tokens
-    if n_tokens > limit:
-        raise InputError(f"length: {n_tokens} tokens; expected at most {limit}, what the model was made for; use "
-                         "smaller images (max_pixels), less text, or fewer new tokens")
+    if n_tokens > vlm.max_tokens:
+        raise InputError(f"length: {n_tokens} tokens; expected at most {vlm.max_tokens}, what the model was made for; "
+                         "use smaller images (max_pixels), less text, or fewer new tokens")
 
 
 def _read_on(vlm: LocalVLM, state: State, longer: Sequence[Prompt]) -> State:

@@ -146,17 +146,46 @@ class Generation:
 
     token_ids: the new tokens, an end token included.  n_prompt_tokens: all that was read before them.
     image_sizes: (height, width) of every image after the processor resized it.  finish: "stop" or "length".
-    elapsed_s: wall time of the batch of `batch_size` prompts that it was part of.
+    elapsed_s: wall time of the batch of `batch_size` prompts that it was part of.  filled: share of the image tokens
+    that show the picture, less than 1 where a processor pads.  reasoning: what a server gives apart from the answer.
+    Counts and sizes are None where a server does not tell them.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    n_prompt_tokens: int
-    n_image_tokens: int
-    image_sizes: tuple[tuple[int, int], ...]
+    n_prompt_tokens: int | None
+    n_image_tokens: int | None
+    image_sizes: tuple[tuple[int, int], ...] | None
     finish: str
     elapsed_s: float
     batch_size: int = 1
+    filled: float = 1.0
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a model said to one item, or why it said nothing: a line of evidence, graded later.
+
+    key: a hash of all that the generation depends on (see `rekey.evaluate.response_key`).  item: without certificates.
+    asked: the text put to the model.  settings: how (see `rekey.evaluate`).  run: which line of the runs file tells the
+    machine, versions and kernel.  image_size: (height, width) of the file.  edit_tokens: how many image tokens the
+    smallest edit region covers in what the model saw; None without a record of edits, or where the count is not known.
+    """
+
+    key: str
+    item: Item
+    model: str
+    settings: dict[str, Any]
+    asked: str
+    run: str
+    image_size: tuple[int, int] | None = None
+    edit_tokens: float | None = None
+    generation: Generation | None = None
+    error: str | None = None
+
+
+Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error"]
 
 
 def option_letter(index: int) -> str:

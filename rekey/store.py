@@ -21,7 +21,7 @@ import sys
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def dumps(record: Any) -> str:
-    """One line of JSON: compact, UTF-8 as it is, key order as given."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    """One line of JSON: compact, UTF-8 as it is, key order as given.  NaN, which JSON has not, is refused."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -51,7 +51,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """One JSON document, indented for people."""
-    write_atomic(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
+    write_atomic(path, json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -70,9 +70,19 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
 
 def read_jsonl(path: Path) -> list[Any]:
     """All records of a file, plain or gzipped.  Raises InputError naming the first line that is not JSON."""
+    return [record for _, record in iter_jsonl(path)]
+
+
+def iter_jsonl(path: Path, torn_tail: bool = False) -> Iterator[tuple[int, Any]]:
+    """(line number, record) of a file, plain or gzipped, one at a time.
+
+    torn_tail: leave out a last line without its end, as a run that was killed or is still writing leaves it.
+    Raises InputError naming the first line that is not JSON.
+    """
     try:
-        data = path.read_bytes()
-        return _parse_lines(path, gzip.decompress(data) if data[:2] == GZIP_MAGIC else data)
+        with path.open("rb") as file:
+            zipped = file.peek(2)[:2] == GZIP_MAGIC
+            yield from _parsed(path, gzip.open(file) if zipped else file, torn_tail)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -81,28 +91,25 @@ def read_jsonl(path: Path) -> list[Any]:
         raise InputError(f"{path}: is damaged ({error}); expected JSON lines, plain or gzipped") from None
 
 
-def _parse_lines(path: Path, data: bytes) -> list[Any]:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); expected JSON lines") from None
-    records = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path} line {number}: not JSON ({error.msg} at column {error.colno}); "
-                                 "expected one JSON object per line") from None
-    return records
+def _parsed(path: Path, lines: Iterable[bytes], torn_tail: bool) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(lines, 1):
+        if torn_tail and not line.endswith(b"\n"):
+            return
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            if text.strip():
+                yield number, json.loads(text)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} line {number}: not UTF-8 text (byte {error.start} of the line); expected JSON "
+                             "lines") from None
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path} line {number}: not JSON ({error.msg} at column {error.colno}); expected one JSON "
+                             "object per line") from None
 
 
 def read_journal(path: Path) -> list[Any]:
     """Lines of a journal that another process may be writing: a last line without its end is left out."""
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    return _parse_lines(path, data[:data.rfind(b"\n") + 1])
+    return [record for _, record in iter_jsonl(path, torn_tail=True)] if path.exists() else []
 
 
 class Journal:

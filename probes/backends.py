@@ -1,0 +1,89 @@
+"""Which model is asked, where it runs, and how it is loaded when it is needed.
+
+    spec = ModelSpec("Qwen/Qwen3-VL-8B-Instruct")           # or backend="vllm", or backend="openai", base_url=...
+    spec.identity()                                         # what its answers depend on; loads no weights
+    vlm = spec.load()                                       # a `rekey.evaluate.VLM`
+
+A spec is plain data, so that worker processes can load the model themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from rekey.errors import InputError
+from rekey.evaluate import VLM, Identity
+
+BackendName = Literal["hf", "vllm", "openai"]
+BACKENDS = ("hf", "vllm", "openai")
+VLLM_BATCH = 64                 # questions a call: the engine fills its GPU by itself, and a killed run loses one call
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model by hub id, folder, control:NAME or tiny:FAMILY; behind a server, by the name it has there."""
+
+    name: str
+    backend: BackendName = "hf"
+    revision: str | None = None
+    dtype: str = "auto"
+    device_map: str = "auto"
+    attention: str = "auto"
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    base_url: str | None = None
+    """openai: where the server is, up to "/v1"."""
+    processor: str | None = None
+    """openai: the model's own files here, to tell what size and how many tokens it sees."""
+
+    def check(self) -> None:
+        """Raises InputError for options that this backend has no use for, instead of leaving them out in silence."""
+        served = {"--base-url": self.base_url, "--processor": self.processor}
+        local = {"--device": self.device_map != "auto", "--attention": self.attention != "auto"}
+        loaded = {"--revision": self.revision, "--dtype": self.dtype != "auto", "--min-pixels": self.min_pixels,
+                  "--max-pixels": self.max_pixels}
+        unused = {"hf": served, "vllm": served | local, "openai": local | loaded}[self.backend]
+        if given := [name for name, value in unused.items() if value]:
+            hint = " (a server is given them when it is started)" if self.backend == "openai" else ""
+            raise InputError(f"--backend {self.backend}: has no use for {', '.join(given)}; leave them out{hint}")
+        if self.backend == "openai" and not self.base_url:
+            raise InputError("--backend openai: needs --base-url, such as http://localhost:8000/v1")
+
+    def identity(self) -> Identity:
+        """The name is a folder's last part, so that a run may go on after the folder has moved."""
+        options = {"backend": self.backend, "min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+        if self.backend == "openai":
+            return Identity(self.name, options)
+        from probes.loading import TINY, choose_dtype, weights_revision
+        on_gpu = _on_gpu(self.device_map)
+        options |= {"revision": weights_revision(self.name, self.revision),
+                    "dtype": str(choose_dtype(self.dtype, self.name, on_gpu)).removeprefix("torch.")}
+        here = Path(self.name).is_dir() and not self.name.startswith(TINY)
+        return Identity(Path(self.name).resolve().name if here else self.name, options)
+
+    def on_gpu_of(self, worker: int) -> ModelSpec:
+        """The same model for one of several processes, each with a GPU of its own as far as there are enough."""
+        import torch
+        n_gpus = torch.cuda.device_count()
+        alone = self.device_map == "auto" and n_gpus > 1
+        return replace(self, device_map=f"cuda:{worker % n_gpus}") if alone else self
+
+    def load(self) -> VLM:
+        if self.backend == "hf":
+            from probes.answering import load_local
+            return load_local(self.name, self.dtype, self.device_map, self.attention, self.min_pixels, self.max_pixels,
+                              self.revision)
+        if self.backend == "vllm":
+            from probes.vllm import load_engine
+            return load_engine(self.name, self.dtype, self.min_pixels, self.max_pixels, self.revision)
+        if self.backend == "openai":
+            from probes.openai import ServedVLM
+            return ServedVLM(self.name, self.base_url, self.processor)
+        raise InputError(f"--backend {self.backend}: expected {', '.join(BACKENDS)}")
+
+
+def _on_gpu(device_map: str) -> bool:
+    import torch
+    return torch.cuda.is_available() and device_map != "cpu"
