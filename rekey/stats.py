@@ -19,7 +19,6 @@ from scipy import optimize, stats
 
 LEVEL = 0.95
 N_DRAWS = 10_000
-_TYPICAL_TOTAL = 4.0            # a + b of Beta(3, 1), the setting in which the tests were simulated
 _LOG_ODDS_LIMIT = 30.0          # an odds ratio beyond e^30 is infinite for any benchmark
 _SMALLEST = sys.float_info.min  # no p-value is zero, however little of it floats can hold
 
@@ -231,6 +230,11 @@ class Difficulty:
     a: float
     b: float
 
+    @property
+    def headroom(self) -> float:
+        """How often it would be wrong: the most that memory could add."""
+        return self.b / (self.a + self.b)
+
     @classmethod
     def of(cls, renewed: np.ndarray) -> Difficulty:
         """Fitted to (n, seeds) renewed outcomes: their mean, and how far images differ beyond luck.
@@ -240,7 +244,7 @@ class Difficulty:
         known = ~np.isnan(renewed)
         mean = float(np.clip(np.nanmean(renewed), 0.01, 0.99)) if known.any() else 0.5
         several = known.sum(1) >= 2
-        total = _TYPICAL_TOTAL
+        total = TYPICAL.a + TYPICAL.b
         if several.sum() >= 2:
             n_seeds, right = known[several].sum(1), np.nansum(renewed[several], 1)
             # Two different seeds of one image are both right with chance E m^2 = mean^2 + var.
@@ -250,22 +254,24 @@ class Difficulty:
         return cls(mean * total, (1 - mean) * total)
 
 
+TYPICAL = Difficulty(3, 1)       # the setting in which the tests were simulated
+
+
 def simulated_p(n: int, n_seeds: int, drop: float, rng: np.random.Generator, n_runs: int,
-                difficulty: Difficulty = Difficulty(3, 1)) -> np.ndarray:
+                difficulty: Difficulty = TYPICAL) -> np.ndarray:
     """(n_runs,) one-sided p of `exchange_test` on simulated audits of n images.
 
     drop: how much of the original accuracy is memory: a share r of images is remembered, of which the original item
     is right whatever the model sees, so that accuracy is `drop` higher on average.
     """
-    mean = difficulty.a / (difficulty.a + difficulty.b)
-    remembered = min(1.0, drop / (1 - mean))
+    remembered = min(1.0, drop / difficulty.headroom)
     chance = rng.beta(difficulty.a, difficulty.b, (n_runs, n))
     renewed = rng.binomial(n_seeds, chance)                                                         # (n_runs, n)
     original = (rng.random((n_runs, n)) < chance) | (rng.random((n_runs, n)) < remembered)
-    return np.array([_p_of_counts(o, o + r, n_seeds) for o, r in zip(original, renewed)])
+    return np.array([p_of_counts(o, o + r, n_seeds) for o, r in zip(original, renewed)])
 
 
-def _p_of_counts(original: np.ndarray, right: np.ndarray, n_seeds: int) -> float:
+def p_of_counts(original: np.ndarray, right: np.ndarray, n_seeds: int) -> float:
     """P(as many originals right or more), given the numbers right (n,) among the S + 1 items of an image."""
     counts = np.bincount(right, minlength=n_seeds + 2)[1:n_seeds + 1]
     pmf = _sum_of_binomials(counts, np.arange(1, n_seeds + 1) / (n_seeds + 1))
@@ -274,7 +280,7 @@ def _p_of_counts(original: np.ndarray, right: np.ndarray, n_seeds: int) -> float
 
 
 def power(n: int, n_seeds: int, drop: float, rng: np.random.Generator, n_runs: int = 1000, alpha: float = 0.05,
-          difficulty: Difficulty = Difficulty(3, 1)) -> Estimate:
+          difficulty: Difficulty = TYPICAL) -> Estimate:
     """How often `exchange_test` finds a drop, with the Wilson interval of the simulation."""
     p = simulated_p(n, n_seeds, drop, rng, n_runs, difficulty)
     return proportion(int((p <= alpha).sum()), n_runs)
