@@ -12,6 +12,7 @@ the model really saw, batched greedy and sampled generation that is the model's 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,32 +21,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image
-from transformers import BaseImageProcessor, DynamicCache, PreTrainedModel, ProcessorMixin
-from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
+from PIL import Image
+from transformers import DynamicCache, PreTrainedModel, ProcessorMixin
 
 from probes.decode import GREEDY, Sampling, decode_last, whole
+from probes.encoding import ImageLike, PixelLimits, Prompter, image_pixels, pixel_limits
 from probes.families import Family
 from probes.layout import EncodedImage, Prompt
-from probes.loading import CONTROL, TINY, choose_attention, load_parts
+from probes.loading import CONTROL, TINY, choose_attention, choose_dtype, load_parts
 from probes.prefix import check_prompts, check_text_ids, is_croppable, prefill
-from probes.prompts import build_prompt, next_turn
+from probes.prompts import next_turn, with_turn
 from rekey.errors import InputError
 from rekey.geometry import Box
-from rekey.image_modes import apply_orientation, rgb_pixels
-from rekey.images import MAX_ASPECT, load_image, pixel_sha256
 from rekey.records import Generation
-
-ORIENTATION = ExifTags.Base.Orientation
-ImageLike = str | Path | Image.Image | np.ndarray
-
-
-@dataclass(frozen=True)
-class PixelLimits:
-    """How large an image may enter: the processor resizes it, keeping its aspect, to between these (pixels)."""
-
-    min_pixels: int
-    max_pixels: int
 
 
 @dataclass(eq=False)
@@ -107,6 +95,11 @@ class LocalVLM:
         return self.model.get_output_embeddings().weight.shape[0]
 
     @cached_property
+    def max_tokens(self) -> int:
+        """How long a prompt with its answer may be: what the model was made for."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+
+    @cached_property
     def never_generated(self) -> torch.Tensor:
         return torch.tensor([token for token in self.vision_token_ids if token < self.n_words], device=self.device)
 
@@ -122,29 +115,13 @@ class LocalVLM:
     def text_of(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
+    @cached_property
+    def prompter(self) -> Prompter:
+        return Prompter(self.family, self.processor, self.limits, self.model.config.image_token_id)
+
     def encode_image(self, image: ImageLike, region: Box | Sequence[Box] | None = None) -> EncodedImage:
         """An image as the model will see it.  region: boxes of interest, in pixels of the image as given."""
-        pixels = _pixels(image)
-        height, width = pixels.shape[:2]
-        processor = self.processor.image_processor
-        side = processor.patch_size * processor.merge_size
-        name = str(image) if isinstance(image, str | Path) else "image"
-        if min(height, width) < side:
-            raise InputError(f"{name}: has too few pixels, {width}x{height}; expected at least {side}x{side}, one "
-                             f"image token of {self.family.title}; enlarge it first, so that it is known what was "
-                             "enlarged")
-        if max(height, width) > MAX_ASPECT * min(height, width):
-            raise InputError(f"{name}: is {width}x{height}; expected an aspect ratio of at most {MAX_ASPECT}; crop it")
-        size = self.limits and {"shortest_edge": self.limits.min_pixels, "longest_edge": self.limits.max_pixels}
-        out = processor(images=[Image.fromarray(pixels)], return_tensors="pt", **({"size": size} if size else {}))
-        grid = tuple(out["image_grid_thw"][0].tolist())
-        seen = (grid[1] * processor.patch_size, grid[2] * processor.patch_size)
-        encoded = EncodedImage(pixels=out["pixel_values"], grid=grid, merge=processor.merge_size, size=(height, width),
-                               seen=seen, filled=_filled(processor, height, width) or seen,
-                               sha256=pixel_sha256(pixels))
-        if region is None:
-            return encoded
-        return encoded.with_region(*([region] if isinstance(region, Box) else region))
+        return self.prompter.encode_image(image, region)
 
     def encode_pair(self, image_a: ImageLike, image_b: ImageLike,
                     resize: bool = False) -> tuple[EncodedImage, EncodedImage]:
@@ -153,7 +130,7 @@ class LocalVLM:
         resize: bring both to the size of the smaller one where they differ, whatever its aspect; else differing sizes
         are an error.
         """
-        a, b = _pixels(image_a), _pixels(image_b)
+        a, b = image_pixels(image_a), image_pixels(image_b)
         if a.shape != b.shape:
             if not resize:
                 sizes = " and ".join(f"{p.shape[1]}x{p.shape[0]}" for p in (a, b))
@@ -169,24 +146,27 @@ class LocalVLM:
 
         thinking: for templates that can open or close a think block; None leaves their default.
         """
-        listed = images if isinstance(images, list | tuple) else [images]
-        encoded = [image if isinstance(image, EncodedImage) else self.encode_image(image) for image in listed]
-        if not isinstance(question, str) or not isinstance(system, str | None):
-            raise InputError(f"prompt: the question is {question!r:.40}, the system text {system!r:.40}; expected text")
-        return build_prompt(self.processor, self.model.config.image_token_id, encoded, question, system, thinking)
+        return self.prompter.prompt(images, question, system, thinking)
 
-    def second_turn(self, prompt: Prompt, said: Sequence[int], question: str) -> Prompt:
+    def second_turn(self, prompt: Prompt, said: Sequence[int],
+                    question: str | Sequence[str | Path | Image.Image | np.ndarray | EncodedImage],
+                    thinking: bool | None = None) -> Prompt:
         """The conversation in which the model answered `prompt` with the ids `said`, and the user speaks again.
 
-        The answer stays as it is, reasoning included (multi-turn, VisualSwap Sec. 5.2).
+        The answer stays as it is, reasoning included (multi-turn, VisualSwap Sec. 5.2).  question: text, or texts and
+        images in the order in which the user shows them (a str is text; give a file as a Path).
         """
+        if not isinstance(question, str | list | tuple):
+            raise InputError(f"second turn: the question is {question!r:.40}; expected text, or a list of texts and "
+                             "images")
         said = check_text_ids(self, said)
         while said and said[-1] in self.stop_token_ids:
             said.pop()
-        longer = prompt.then(said)
-        for ids, group in next_turn(self.processor, question):
-            longer = longer.then(ids, group)
-        return longer
+        parts = [question] if isinstance(question, str) else [
+            part if isinstance(part, str | EncodedImage) else self.encode_image(part) for part in question]
+        pieces = next_turn(self.processor, parts, len(prompt.images), thinking)
+        images = [part for part in parts if isinstance(part, EncodedImage)]
+        return with_turn(prompt.then(said), pieces, self.model.config.image_token_id, images)
 
     def generate(self, prompts: Sequence[Prompt], max_new_tokens: int, sampling: Sampling = GREEDY,
                  seeds: Sequence[int] | None = None, batch_size: int | None = None) -> list[Generation]:
@@ -247,18 +227,14 @@ def load_vlm(name: str | Path, dtype: str = "auto", device_map: str | dict = "au
     device_map = _checked_device(device_map if isinstance(device_map, dict) else str(device_map))
     places = device_map.values() if isinstance(device_map, dict) else [device_map]
     on_gpu = torch.cuda.is_available() and not all(str(place) == "cpu" for place in places)
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if dtype not in ("auto", *kinds):
-        raise InputError(f"dtype {dtype!r}: expected auto, {', '.join(kinds)}")
     name = str(name)
-    half = on_gpu and not name.startswith(CONTROL)            # a small model's letters change with rounding
-    kind = kinds[dtype] if dtype != "auto" else torch.bfloat16 if half else torch.float32
+    kind = choose_dtype(dtype, name, on_gpu)
     attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
     model, processor, family = load_parts(name, kind, device_map, attention, revision)
     if revision is None and not name.startswith((TINY, CONTROL)):
         revision = getattr(model.config, "_commit_hash", None)
-    return LocalVLM(name, revision, family, model, processor, _limits(processor, min_pixels, max_pixels), attention,
-                    reason)
+    limits = pixel_limits(processor, min_pixels, max_pixels)
+    return LocalVLM(name, revision, family, model, processor, limits, attention, reason)
 
 
 def _checked_device(device_map: str | dict) -> str | dict:
@@ -272,39 +248,3 @@ def _checked_device(device_map: str | dict) -> str | dict:
             raise InputError(f"device_map {device_map!r}: expected auto, cpu, cuda or cuda:N; this machine has "
                              f"{n_gpus} CUDA device(s) that torch can use")
     return device_map
-
-
-def _limits(processor: ProcessorMixin, min_pixels: int | None, max_pixels: int | None) -> PixelLimits | None:
-    """The processor's limits with the user's put in; None where the processor has no such limits."""
-    kind, size = processor.image_processor, processor.image_processor.size
-    if not size.get("shortest_edge") or not size.get("longest_edge"):
-        if min_pixels is not None or max_pixels is not None:
-            raise InputError(f"min_pixels, max_pixels: {type(kind).__name__} has no such limits; leave them out")
-        return None
-    low = size["shortest_edge"] if min_pixels is None else min_pixels
-    high = size["longest_edge"] if max_pixels is None else max_pixels
-    token = (kind.patch_size * kind.merge_size) ** 2
-    if not token <= low <= high:
-        raise InputError(f"min_pixels {low}, max_pixels {high}: expected {token} (one image token) <= min_pixels <= "
-                         "max_pixels")
-    return PixelLimits(low, high)
-
-
-def _filled(processor: BaseImageProcessor, height: int, width: int) -> tuple[int, int] | None:
-    """(height, width) that the image fills of what the model sees, where the processor pads (Kimi); else None."""
-    if not hasattr(processor, "max_patches"):
-        return None
-    return navit_resize(height, width, processor.patch_size, processor.merge_size, processor.max_patches,
-                        processor.size["max_height"])[0]
-
-
-def _pixels(image: ImageLike) -> np.ndarray:
-    """uint8 (height, width, 3) of a file, a PIL image (both by the toolkit's one rule) or an array."""
-    if isinstance(image, str | Path):
-        return load_image(image).pixels
-    if isinstance(image, Image.Image):
-        return np.ascontiguousarray(apply_orientation(rgb_pixels(image, None)[0], image.getexif().get(ORIENTATION, 1)))
-    if not (isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3):
-        raise InputError(f"image: got {type(image).__name__}; expected a path, a PIL image, or a uint8 array (height, "
-                         "width, 3)")
-    return image
