@@ -34,8 +34,42 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported on use, and whose input errors become one line each."""
+class ReportedErrors:
+    """Mixed into a command: what goes wrong is told in one line each, with an exit status that scripts can act on."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        name = ctx.find_root().command.name
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            for problem in error.problems:
+                click.echo(f"{name}: {problem}", err=True)
+            ctx.exit(EXIT_INPUT)
+        except Interrupted as stop:
+            click.echo(f"{name}: stopped, {stop}; run the same line again to go on", err=True)
+            ctx.exit(EXIT_RESUMABLE)
+        except KeyboardInterrupt:
+            click.echo(f"{name}: stopped; run the same line again", err=True)
+            ctx.exit(EXIT_RESUMABLE)
+        except WorkerLost as error:
+            click.echo(f"{name}: {error}", err=True)
+            ctx.exit(1)
+        except OSError as error:
+            if error.errno == errno.EPIPE:          # `rekey sample ... | head`
+                sys.stderr.close()
+                ctx.exit(1)
+            if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
+                click.echo(f"{name}: {error.filename}: {error.strerror}; give another path", err=True)
+                ctx.exit(EXIT_INPUT)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            click.echo(f"{name}: {error.strerror}: {error.filename or 'while writing'}; make room (or get access) and "
+                       "run the same line again", err=True)
+            ctx.exit(1)
+
+
+class LazyGroup(ReportedErrors, click.Group):
+    """A group whose commands are imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -49,37 +83,8 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except InputError as error:
-            for problem in error.problems:
-                click.echo(f"rekey: {problem}", err=True)
-            ctx.exit(EXIT_INPUT)
-        except Interrupted as stop:
-            click.echo(f"rekey: stopped, {stop}; run the same line again to go on", err=True)
-            ctx.exit(EXIT_RESUMABLE)
-        except KeyboardInterrupt:
-            click.echo("rekey: stopped; run the same line again", err=True)
-            ctx.exit(EXIT_RESUMABLE)
-        except WorkerLost as error:
-            click.echo(f"rekey: {error}", err=True)
-            ctx.exit(1)
-        except OSError as error:
-            if error.errno == errno.EPIPE:          # `rekey sample ... | head`
-                sys.stderr.close()
-                ctx.exit(1)
-            if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
-                click.echo(f"rekey: {error.filename}: {error.strerror}; give another path", err=True)
-                ctx.exit(EXIT_INPUT)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
-                raise
-            click.echo(f"rekey: {error.strerror}: {error.filename or 'while writing'}; make room (or get access) and "
-                       "run the same line again", err=True)
-            ctx.exit(1)
 
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("rekey", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="rekey")
 def main() -> None:
     """Probe open-weight vision-language models: is the score memory or sight?

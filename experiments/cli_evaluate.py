@@ -42,6 +42,8 @@ MAX_LISTED = 10
               help="hf: where the model runs; auto spreads it over all GPUs.")
 @click.option("--attention", type=click.Choice(("auto", "sdpa", "flash_attention_2")), default="auto",
               show_default=True)
+@click.option("--zoom-steps", type=click.IntRange(min=1), metavar="N",
+              help="hf: let the model cut out and enlarge parts of the picture up to N times (give --prompt cot).")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Questions at a time.  [default: 1; vllm: 64]")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True,
               help="hf: processes with a model each, on GPUs in turn; openai: requests at once.")
@@ -49,7 +51,8 @@ MAX_LISTED = 10
               "command that reads --out reads its shards as well.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N items: a trial.")
 def evaluate(items, model, out, prompt, thinking, backend, base_url, processor, max_new_tokens, temperature, seed,
-             min_pixels, max_pixels, revision, dtype, device_map, attention, batch_size, workers, shard, limit) -> None:
+             min_pixels, max_pixels, revision, dtype, device_map, attention, zoom_steps, batch_size, workers, shard,
+             limit) -> None:
     """Put a benchmark to a model; grading comes later, from the stored lines.
 
     \b
@@ -68,7 +71,7 @@ def evaluate(items, model, out, prompt, thinking, backend, base_url, processor, 
     from rekey.store import parse_shard
     settings = Settings(prompt, {"on": True, "off": False}.get(thinking), max_new_tokens, temperature, seed)
     spec = ModelSpec(model, backend, revision, dtype, device_map, attention, min_pixels, max_pixels, base_url,
-                     processor)
+                     processor, zoom_steps)
     spec.check()
     job = EvaluateJob(items, spec, out, settings, batch_size or (VLLM_BATCH if backend == "vllm" else 1), workers,
                       parse_shard(shard) if shard else None, limit)

@@ -78,12 +78,28 @@ def load_processor(name: str, revision: str | None = None) -> tuple[ProcessorMix
     """Processor, family and image token id of a model of the probe engine; no weights."""
     check_transformers()
     if name.startswith((TINY, CONTROL)):
-        family = name.removeprefix(TINY) if name.startswith(TINY) else "qwen3_vl"
+        family = model_type(name)
         processor = tiny_processor(family) if name.startswith(TINY) else control_processor()
         return processor, FAMILIES[family], processor.tokenizer.convert_tokens_to_ids(processor.image_token)
     with _one_line(name):
         config = _config(name, revision)
         return _whole_processor(name, revision), family_of(config), config.image_token_id
+
+
+def model_type(name: str, revision: str | None = None) -> str:
+    """The family's name in transformers; no weights are read."""
+    if name.startswith((TINY, CONTROL)):
+        return name.removeprefix(TINY) if name.startswith(TINY) else "qwen3_vl"
+    with _one_line(name):
+        return _config(name, revision).model_type
+
+
+def any_processor(name: str, revision: str | None = None) -> ProcessorMixin:
+    """The processor of any model, of the probe engine or not; no weights."""
+    if name.startswith((TINY, CONTROL)):
+        return load_processor(name)[0]
+    with _one_line(name):
+        return _whole_processor(name, revision)
 
 
 def in_probe_engine(name: str, revision: str | None = None) -> bool:

@@ -148,6 +148,7 @@ class Generation:
     image_sizes: (height, width) of every image after the processor resized it.  finish: "stop" or "length".
     elapsed_s: wall time of the batch of `batch_size` prompts that it was part of.  filled: share of the image tokens
     that show the picture, less than 1 where a processor pads.  reasoning: what a server gives apart from the answer.
+    trace: what an agent did on the way (see `probes.zoom`).
     Counts and sizes are None where a server does not tell them.
     """
 
@@ -161,6 +162,7 @@ class Generation:
     batch_size: int = 1
     filled: float = 1.0
     reasoning: str | None = None
+    trace: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
