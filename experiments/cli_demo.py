@@ -22,8 +22,9 @@ def demo(out: Path, workers: int) -> None:
     """Renew the photographs that ship with scikit-image, matplotlib and scikit-learn, three times; ask a model.
 
     No downloads, no network, no GPU.  Each seed draws other edits on the same human-marked slots, and no
-    later instance repeats a question of an earlier one.  Then three small models, trained on drawn scenes and
-    shipped with this package, are asked about a scene before and after its image is swapped.
+    later instance repeats a question of an earlier one.  Then small models, trained on drawn scenes and shipped
+    with this package, are asked about a scene before and after its image is swapped, and two of them are audited: they
+    score alike on a benchmark that one of them has memorized.
 
     \b
     rekey demo --out demo
@@ -65,20 +66,37 @@ def demo(out: Path, workers: int) -> None:
             n_failed += len(summary.failures)
             if stop.is_set() and seed != SEEDS[-1]:
                 raise Interrupted(f"{len(earlier)} of {len(SEEDS)} instances done")
-    told = _told(out / "scene")
-    page = write_demo_page(out, slots, SEEDS, told)
+        told = report = None
+        if _controls_are_here():
+            told = _told(out / "scene")
+            report = _audited(out / "audit", workers, stop)
+    page = write_demo_page(out, slots, SEEDS, told, report)
     click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
     click.echo(f"Next:  {command('items', 'export', out / 'seed1', '--to', 'vlmevalkit', '--out', out / 'seed1.tsv')}")
     if n_failed:
         click.get_current_context().exit(EXIT_SOME_FAILED)
 
 
-def _told(folder: Path):
-    """What the control models say of a scene; None, after a line that says so, without torch."""
+def _controls_are_here() -> bool:
+    """Whether the control models can be asked; a line says so if not."""
     from importlib.util import find_spec
     if missing := [package for package in ("torch", "transformers", "peft") if find_spec(package) is None]:
         click.echo(f"without the control models, which need {', '.join(missing)} (pip install -e '.[models]')")
-        return None
+    return not missing
+
+
+def _audited(folder: Path, workers: int, stop):
+    """The audit of two control models, one of which has memorized the benchmark."""
+    from experiments.audit_text import main_table
+    from experiments.demo_audit import audit_controls
+    from experiments.progress import aligned
+    report = audit_controls(folder, workers, stop, click.echo)
+    click.echo("\nMemory or sight?\n" + aligned(main_table(report)))
+    return report
+
+
+def _told(folder: Path):
+    """What the control models say of a scene."""
     from experiments.demo_scene import ask_controls
     told = ask_controls(folder)
     for said in told.continued:

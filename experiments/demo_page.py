@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from experiments.audit_text import main_table, sentences
 from experiments.demo_scene import Told
+from rekey.audit import Audit
 from rekey.images import find_image, load_image
 from rekey.preview import draw_outline
 from rekey.qa import instruction
@@ -20,10 +22,11 @@ from rekey.store import read_jsonl
 PHOTO_WIDTH_PX = 560
 
 
-def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, ...], told: Told | None = None) -> Path:
+def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, ...], told: Told | None = None,
+                    report: Audit | None = None) -> Path:
     """Write `out/index.html`, with all pictures inside it, and return its path.
 
-    told: what the control models said of a scene; left out where there is no torch.
+    told, report: what the control models said of a scene, and their audit; left out where there is no torch.
     """
     import jinja2
     by_seed = {seed: {item.image: item for item in
@@ -42,8 +45,15 @@ def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, .
     page = out / "index.html"
     page.write_text(environment.from_string(template).render(
         photos=photos, seeds=seeds, n_items=sum(len(items) for items in by_seed.values()),
-        told=told, pictures=_pictures(told)), encoding="utf-8")
+        told=told, pictures=_pictures(told), audit=None if report is None else _audit(out, report)), encoding="utf-8")
     return page
+
+
+def _audit(out: Path, report: Audit) -> dict:
+    """What the page shows of an audit."""
+    figure = base64.b64encode((out / "audit" / "report" / "audit.png").read_bytes()).decode()
+    return {"table": main_table(report), "figure": f"data:image/png;base64,{figure}",
+            "models": [(model.name, sentences(model)) for model in report.models]}
 
 
 def _pictures(told: Told | None) -> dict[str, str]:

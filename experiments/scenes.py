@@ -27,19 +27,21 @@ from rekey.slots import write_slots
 
 
 def write_benchmark(out: Path, n: int, seed: int, style: SceneStyle = EASY,
-                    progress: Callable[[int, int], None] = lambda done, total: None) -> list[Item]:
-    """Write the scenes of a seed; equal arguments give equal files.
+                    progress: Callable[[int, int], None] = lambda done, total: None,
+                    relabel: bool = False) -> list[Item]:
+    """Write the scenes of a seed; equal arguments give equal files.  relabel: with other questions.
 
     Raises InputError where the folder holds anything but the same benchmark.
     """
     started = time.time()
-    settings = {"n": n, "seed": seed, "style": {name: list(span) for name, span in dataclasses.asdict(style).items()}}
+    settings = {"n": n, "seed": seed, "style": {name: list(span) for name, span in dataclasses.asdict(style).items()},
+                **({"relabel": True} if relabel else {})}
     if out.exists() and any(out.iterdir()):
         found = store.read_json(out / "run.json").get("settings") if (out / "run.json").exists() else None
         if found != settings:
             raise InputError(f"{out}: holds {f'scenes of other settings ({found})' if found else 'other files'}; give "
                              "a new folder, or delete it")
-    asked = scene_benchmark(n, seed, style)
+    asked = scene_benchmark(n, seed, style, relabel)
     items = []
     for done, one in enumerate(asked, 1):
         pixels = render_scene(one.scene)

@@ -343,22 +343,24 @@ class AskedScene:
 
 
 def asked_scene(image_id: str, *seed: str | int, kind: Literal["color", "position"],
-                style: SceneStyle = EASY) -> AskedScene:
+                style: SceneStyle = EASY, relabel: bool = False) -> AskedScene:
     """The scene of a seed with a question of a kind, about objects that the seed draws as well.
 
-    A position question is about two objects that can both be renewed: their edits must not touch.
+    A position question is about two objects that can both be renewed: their edits must not touch.  relabel: another
+    question of that kind on the same scene (ReKey, App. A).
     """
     for attempt in range(100):
         scene = draw_scene(*seed, *([attempt] if attempt else []), style=style)
         draws = Draws("asked", *seed, attempt)
         shapes = draws.shuffled([o.shape for o in scene.objects])
         if kind == "color":
-            asked = (shapes[0],)
+            asked = (shapes[relabel],)
             question = ask_color(scene, image_id, *asked)
             break
         apart = [pair for pair in itertools.permutations(shapes, 2) if _edits_apart(*map(scene.find, pair))]
         if apart:
-            asked = apart[0]
+            other = [pair for pair in apart if {*pair} != {*apart[0]}]
+            asked = other[0] if relabel and other else apart[0][::-1] if relabel else apart[0]
             question = ask_position(scene, image_id, *asked)
             break
     else:
@@ -376,12 +378,13 @@ def _edits_apart(first: SceneObject, second: SceneObject) -> bool:
 POSITION_SHARE = 0.4          # as in V*Bench: 76 of 191
 
 
-def scene_benchmark(n: int, seed: int, style: SceneStyle = EASY) -> list[AskedScene]:
+def scene_benchmark(n: int, seed: int, style: SceneStyle = EASY, relabel: bool = False) -> list[AskedScene]:
     """`n` scenes with one question each: color questions, and `POSITION_SHARE` about position, evenly spread.
 
-    Scene k is the same whatever `n` is.
+    Scene k is the same whatever `n` is.  relabel: the same scenes with other questions of the same kinds.
     """
     def kind(k: int) -> Literal["color", "position"]:
         share = POSITION_SHARE
         return "position" if math.floor((k + 1) * share) > math.floor(k * share) else "color"
-    return [asked_scene(f"scene_{seed}_{k:04d}", "benchmark", seed, k, kind=kind(k), style=style) for k in range(n)]
+    return [asked_scene(f"scene_{seed}_{k:04d}", "benchmark", seed, k, kind=kind(k), style=style, relabel=relabel)
+            for k in range(n)]
