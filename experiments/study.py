@@ -50,7 +50,7 @@ class Command(ReportedErrors, click.Command):
 
 @dataclass(frozen=True)
 class Ask:
-    """One benchmark, and how it is put.  items: its folder, None with --show.  no_thinking: where a model has a switch."""
+    """One benchmark, and how it is put.  items: its folder, None with --show.  no_thinking: where there is a switch."""
 
     items: Path | None
     prompt: PromptStyle = "direct"
@@ -86,6 +86,9 @@ class Study:
             if missing:
                 raise InputError(f"--show: {', '.join(missing)} not there; run the same line with models and items")
             return paths
+        from experiments.evaluate import read_benchmark
+        for one in asks.values():               # all of them, before a model is loaded for the first
+            read_benchmark(one.items)
         for model in self.models:
             for zoom_steps, group in itertools.groupby(asks.items(), lambda pair: pair[1].zoom_steps):
                 self._ask_one(replace(model, zoom_steps=zoom_steps), dict(group))
@@ -163,13 +166,14 @@ def experiment(name: str, max_new_tokens: int = MAX_NEW_TOKENS) -> Callable[[Cal
                            for model in names)
             for model in models:
                 model.check()
-            study = Study(out, models, Settings(max_new_tokens=n_tokens or max_new_tokens), parser, show, batch_size, workers)
+            settings = Settings(max_new_tokens=n_tokens or max_new_tokens)
+            study = Study(out, models, settings, parser, show, batch_size, workers)
             out.mkdir(parents=True, exist_ok=True)
             return function(study, **rest)
 
         for option in reversed(_OPTIONS):
             wrapped = option(wrapped)
-        text = function.__globals__["__doc__"].replace("\n\n    ", "\n\n\b\n    ")      # \b: keep the lines
+        text = function.__globals__["__doc__"].replace("\n\n    ", "\n\n\b\n    ")     # \b: as they stand
         return click.command(name, cls=Command, help=text,
                              context_settings={"help_option_names": ["-h", "--help"]})(wrapped)
 
