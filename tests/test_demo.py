@@ -6,11 +6,12 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
+import experiments.cli_demo
 import experiments.demo_photos
 from experiments.cli import main
 from experiments.cli_demo import SEEDS
 from rekey.records import Item, from_json
-from rekey.store import read_jsonl
+from rekey.store import read_json, read_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +47,27 @@ def test_the_page_holds_every_question_and_all_of_its_pictures(demo):
         assert (demo / link).exists()
 
 
+def test_two_models_with_equal_scores_are_told_apart(demo):
+    models = {model["name"]: model for model in read_json(demo / "audit" / "report" / "audit.json")["models"]}
+    looks, knows = models["control:clean"], models["control:contaminated"]
+    assert looks["original"]["accuracy"]["value"] == knows["original"]["accuracy"]["value"] == 1.0
+    assert knows["p_holm"] < 1e-6 and looks["p_holm"] > 0.05
+    assert knows["stale"]["rate"] > 0.4 > 0.1 > looks["stale"]["rate"]
+    assert knows["relabel"]["accuracy"]["value"] > knows["renewed"]["mean"] + 0.2      # skill is left, memory is stale
+    right = sum(line["generation"]["text"] == line["item"]["answer"] for seed in (1, 2, 3) for line in
+                read_jsonl(demo / "audit" / "responses" / f"seed{seed}.jsonl") if line["model"] == knows["name"])
+    assert knows["renewed"]["score"]["n_right"] == right
+    page = (demo / "index.html").read_text(encoding="utf-8")
+    assert "Memory or sight?" in page and "stale answers: " in page
+
+
 def test_a_second_call_finds_everything_done(demo):
-    before = {p: p.stat().st_mtime_ns for p in demo.rglob("images/*.png")}
+    before = {p: p.stat().st_mtime_ns for pattern in ("images/*.png", "responses/*s.jsonl", "responses/*[0-9l].jsonl")
+              for p in demo.rglob(pattern)}
+    assert sum(path.suffix == ".jsonl" for path in before) >= 5
     result = CliRunner().invoke(main, ["demo", "--out", str(demo), "--workers", "1"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert {p: p.stat().st_mtime_ns for p in demo.rglob("images/*.png")} == before
+    assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
 def test_a_folder_made_with_fewer_photos_is_not_half_continued(demo, tmp_path, monkeypatch):
@@ -63,6 +80,7 @@ def test_a_folder_made_with_fewer_photos_is_not_half_continued(demo, tmp_path, m
 
 
 def test_photos_that_are_not_installed_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments.cli_demo, "_controls_are_here", lambda: False)      # asked in the tests above
     real = experiments.demo_photos.find_spec
     monkeypatch.setattr(experiments.demo_photos, "find_spec", lambda name: None if name == "sklearn" else real(name))
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo"), "--workers", "2"],

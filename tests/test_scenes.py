@@ -190,3 +190,16 @@ def test_prompts_are_those_of_the_benchmark():
         f"What color is the kite?\n(A) red\n(B) blue\n{DIRECT}")
     assert prompt_text("What color is the kite?", ("red", "blue"), "cot").endswith(f"(B) blue\n{STEP_BY_STEP}")
     assert prompt_text("How many kites are there?", ()) == "How many kites are there?"
+
+
+def test_a_relabel_asks_something_else_about_the_same_scenes():
+    original, relabel = scene_benchmark(60, 5), scene_benchmark(60, 5, relabel=True)
+    for one, other in zip(original, relabel):
+        assert one.scene == other.scene and one.slots.image_id == other.slots.image_id
+        assert one.question.category == other.question.category
+        assert one.question.text != other.question.text
+        if len(one.asked) == 1:
+            shape = other.asked[0]
+            assert other.question.options["ABCD".index(other.question.answer)] == other.scene.find(shape).color
+    pairs = [({*one.asked}, {*other.asked}) for one, other in zip(original, relabel) if len(one.asked) == 2]
+    assert sum(a != b for a, b in pairs) > len(pairs) / 2           # the same pair only where no other can be asked
