@@ -23,10 +23,11 @@ from experiments.options import n_cores
 from rekey.errors import InputError
 
 NEEDED = ("numpy", "pillow", "scipy", "scikit-image", "opencv-python-headless", "matplotlib", "click", "tqdm",
-          "jinja2", "pyarrow")
+          "jinja2", "pyarrow", "math-verify")
 FOR_MODELS = ("torch", "torchvision", "transformers", "accelerate", "diffusers", "peft", "safetensors")
 OPTIONAL = {"flash-attn": "FlashAttention-2; SDPA is used without it",
             "vllm": "batch evaluation",
+            "openai": "asking a model behind a server",
             "scikit-learn": "two of the demo's photos"}
 COLUMNS = (7, 34, 33, 21)           # status, what is compared, measured, limit
 COLUMN_GAP = 2
