@@ -16,14 +16,19 @@ from probing import ALL, QUESTION, image, plain_generate, processor_inputs
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
 
+from experiments.evaluate import EvaluateJob, evaluate
+from experiments.scenes import write_benchmark
 from probes import mass_triton
 from probes.attention import recording_image_attention, rescore
+from probes.backends import ModelSpec
 from probes.decode import decode
 from probes.layout import IMAGE
 from probes.mass import group_mass
 from probes.prefix import prefill
 from probes.steering import steering_image_attention
 from probes.vlm import LocalVLM, load_vlm
+from rekey.evaluate import Settings
+from rekey.store import read_jsonl
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 needs_flash = pytest.mark.skipif(not is_flash_attn_2_available(), reason="flash-attn is not installed")
@@ -214,3 +219,24 @@ def test_the_bench_writes_its_table_on_the_device(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert torch.cuda.get_device_name() in table.read_text(encoding="utf-8")
+
+
+def test_a_benchmark_is_answered_as_on_the_cpu(tmp_path):
+    write_benchmark(tmp_path / "scenes", 8, 3)
+    texts = {}
+    for device in ("cpu", "cuda"):
+        out = tmp_path / f"{device}.jsonl"
+        evaluate(EvaluateJob(tmp_path / "scenes", ModelSpec("control:clean", device_map=device), out,
+                             Settings(max_new_tokens=8), batch_size=4))
+        texts[device] = {line["key"]: line["generation"]["text"] for line in read_jsonl(out)}
+    assert texts["cpu"] == texts["cuda"] and len(texts["cpu"]) == 8
+
+
+def test_worker_processes_answer_on_the_gpu(tmp_path):
+    write_benchmark(tmp_path / "scenes", 6, 3)
+    model = ModelSpec("control:clean")
+    out = tmp_path / "responses.jsonl"
+    assert not evaluate(EvaluateJob(tmp_path / "scenes", model, out, Settings(max_new_tokens=8), workers=2)).failures
+    runs = read_jsonl(tmp_path / "responses.runs.jsonl")
+    devices = {place for line in runs for place in line.get("model", {}).get("devices", ())}
+    assert devices and all(place.startswith("cuda") for place in devices)
