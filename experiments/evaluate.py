@@ -25,8 +25,18 @@ from probes.backends import ModelSpec
 from rekey import store
 from rekey.benchmarks import read_items
 from rekey.errors import InputError, Interrupted
-from rekey.evaluate import VLM, Identity, Question, Settings, answered_keys, ask, make_questions, runs_file
-from rekey.records import Response, to_json
+from rekey.evaluate import (
+    VLM,
+    Identity,
+    Question,
+    Settings,
+    answered_keys,
+    ask,
+    check_appendable,
+    make_questions,
+    runs_file,
+)
+from rekey.records import Item, Response, to_json
 
 MAX_LISTED = 20
 
@@ -77,12 +87,13 @@ def _evaluate(job: EvaluateJob, progress: Callable[[int, int], None], stop: thre
               vlm: VLM | None) -> Summary:
     started = time.time()
     identity = job.model.identity()
-    questions = _questions(job, identity)
+    questions = make_questions(*read_benchmark(job.items, job.limit), identity, job.settings)
     batches = [questions[n:n + job.batch_size] for n in range(0, len(questions), job.batch_size)]
     mine = store.shard_of(batches, job.shard)
     n_mine = sum(map(len, mine))
     path = job.out.with_name(store.shard_name(job.out.stem, job.shard, job.out.suffix))
     answered = answered_keys(job.out)       # whatever shard has asked it
+    check_appendable(path)
     todo = [batch for batch in mine if any(question.key not in answered for question in batch)]
     n_before = n_mine - sum(question.key not in answered for batch in todo for question in batch)
     responses: list[Response] = []
@@ -99,20 +110,18 @@ def _evaluate(job: EvaluateJob, progress: Callable[[int, int], None], stop: thre
     return _summary(n_mine, n_before, responses, time.time() - started)
 
 
-def _questions(job: EvaluateJob, identity: Identity) -> list[Question]:
-    """What there is to ask; every image must be there before a model is loaded."""
-    folder = job.items if job.items.is_dir() else job.items.parent
-    items = read_items(job.items)[:job.limit]
-    if not items:
-        raise InputError(f"{job.items}: holds no items; expected the folder of a benchmark (`rekey items import`, "
+def read_benchmark(items: Path, limit: int | None = None) -> tuple[list[Item], Path]:
+    """The items of a benchmark and the folder that their images are in; every image must be there."""
+    folder, found = items if items.is_dir() else items.parent, read_items(items)[:limit]
+    if not found:
+        raise InputError(f"{items}: holds no items; expected the folder of a benchmark (`rekey items import`, "
                          "`rekey generate`)")
-    questions = make_questions(items, folder, identity, job.settings)
-    missing = [f"{question.item.item_id}: no image {question.image}; restore the file, or make the benchmark again"
-               for question in questions if not question.image.is_file()]
+    missing = [f"{item.item_id}: no image {folder / item.image}; restore the file, or make the benchmark again"
+               for item in found if not (folder / item.image).is_file()]
     if missing:
         raise InputError(*missing[:MAX_LISTED],
                          *([f"... and {len(missing) - MAX_LISTED} more"] if len(missing) > MAX_LISTED else []))
-    return questions
+    return found, folder
 
 
 # ----------------------------------------------------------------------------------- asking

@@ -33,7 +33,8 @@ def in_parallel(make: Callable[[Task], Result], tasks: Iterable[Task], n_workers
                 stop: threading.Event) -> Iterator[Result]:
     """`make` of every task, in the order in which they are finished; none is begun once `stop` is set.
 
-    With one worker the work is done in this process.  Raises WorkerLost where a process dies.
+    With one worker the work is done in this process.  What `make` raises comes last, after the results of what else was
+    begun; WorkerLost where a process dies.
     """
     upcoming = iter(tasks)
     if n_workers == 1:
@@ -72,16 +73,22 @@ def in_threads(make: Callable[[Task], Result], tasks: Iterable[Task], n_threads:
 def _as_finished(pool: Executor, make: Callable[[Task], Result], upcoming: Iterator[Task], n_workers: int,
                  stop: threading.Event) -> Iterator[Result]:
     waiting: set[Future] = set()
+    raised: BaseException | None = None
     try:
         while True:
             # No more than is being made: what waits in the pool's queue could not be called back.
-            while len(waiting) < n_workers and not stop.is_set() and (task := next(upcoming, None)) is not None:
+            while (len(waiting) < n_workers and not stop.is_set() and raised is None
+                   and (task := next(upcoming, None)) is not None):
                 waiting.add(pool.submit(make, task))
             if not waiting:
-                return
+                break
             ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in ready:
-                yield future.result()
+                if future.exception() is None:
+                    yield future.result()
+                raised = raised or future.exception()
+        if raised is not None:              # last: what others have made is not lost with it
+            raise raised
     finally:
         pool.shutdown(cancel_futures=True)
 

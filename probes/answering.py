@@ -24,7 +24,7 @@ from probes.decode import Sampling
 from probes.layout import Prompt
 from probes.loading import choose_attention, choose_dtype, in_probe_engine, load_any
 from probes.prompts import check_text, has_thinking_switch, render
-from probes.vlm import LocalVLM, load_vlm
+from probes.vlm import LocalVLM, checked_device, load_vlm
 from probes.zoom import ZoomTrace, ask_with_zoom
 from rekey.errors import InputError
 from rekey.evaluate import VLM, Failure, Settings
@@ -42,8 +42,7 @@ def load_local(name: str, dtype: str = "auto", device_map: str | dict = "auto", 
     on_gpu = torch.cuda.is_available() and device_map != "cpu"
     kind = choose_dtype(dtype, name, on_gpu)
     attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
-    place = "auto" if on_gpu and device_map == "auto" else "cpu" if device_map == "auto" else device_map
-    model, processor = load_any(name, kind, place, attention, revision)
+    model, processor = load_any(name, kind, checked_device(device_map), attention, revision)
     return GeneratingVLM(name, model, processor, attention, reason)
 
 
@@ -95,7 +94,10 @@ class ZoomingVLM:
                seeds: Sequence[int] | None) -> list[Generation | Failure]:
         check_thinking(self.vlm.processor, settings.thinking)
 
-        def ask(numbers: Sequence[int], _: Sequence[int]) -> list[Generation]:
+        def readable(n: int) -> None:           # what the model cannot be shown fails alone
+            self.vlm.prompt(images[n], texts[n], thinking=settings.thinking)
+
+        def ask(_: Sequence[None], numbers: Sequence[int]) -> list[Generation]:
             sampling = Sampling(temperature=settings.temperature)
             traces = [ask_with_zoom(self.vlm, images[n], texts[n], self.steps, settings.max_new_tokens,
                                     sampling=sampling, seed=None if seeds is None else seeds[n],
@@ -104,7 +106,7 @@ class ZoomingVLM:
                             filled=trace.steps[0].said.n_image_tokens / trace.answer.n_image_tokens)
                     for trace in traces]
 
-        return _each(len(images), lambda n: n, ask)
+        return _each(len(images), readable, ask)
 
 
 def _told(trace: ZoomTrace) -> dict[str, Any]:
@@ -154,8 +156,8 @@ def _each(n: int, prepare: Callable[[int], Any],
 def room(n_prompt_tokens: int, max_new_tokens: int, max_tokens: int) -> int:
     """How many tokens may follow a prompt.  max_tokens: of prompt and answer, by what the model was made for."""
     if n_prompt_tokens >= max_tokens:
-        raise InputError(f"the prompt has {n_prompt_tokens} tokens, the model takes {max_tokens} with the answer; give "
-                         "a smaller --max-pixels")
+        raise InputError(f"the prompt has {n_prompt_tokens} tokens, the model takes {max_tokens} with the answer; "
+                         "shorten the question, or give a smaller --max-pixels")
     return min(max_new_tokens, max_tokens - n_prompt_tokens)
 
 
@@ -227,8 +229,9 @@ class GeneratingVLM:
             try:
                 return _Row(picture, prompt, self._encoded([picture], [prompt]), filled)
             except (ValueError, RuntimeError) as error:         # too small for it, too long a strip
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
                 raise InputError(f"{type(self.processor).__name__} cannot read an image of {picture.width}x"
-                                 f"{picture.height} ({str(error).splitlines()[0]})") from None
+                                 f"{picture.height} ({reason})") from None
 
         def n_new(row: _Row) -> int:
             return room(len(row), settings.max_new_tokens, self.max_tokens)
@@ -265,7 +268,7 @@ class GeneratingVLM:
             new, finish = self._ended(said)
             found.append(Generation(
                 text=self.processor.tokenizer.decode(new, skip_special_tokens=True), token_ids=tuple(new),
-                n_prompt_tokens=len(row), n_image_tokens=int((row.inputs["input_ids"] == self.image_token_id).sum()),
+                n_prompt_tokens=len(row), n_image_tokens=self._n_image_tokens(row.inputs),
                 image_sizes=self._seen(row.inputs), finish=finish, elapsed_s=elapsed_s, batch_size=len(rows),
                 filled=row.filled))
         return found
@@ -274,6 +277,11 @@ class GeneratingVLM:
         """New ids up to the first end token, it included, and how they ended."""
         end = next((n for n, token in enumerate(said) if token in self.stops), None)
         return (said, "length") if end is None else (said[:end + 1], "stop")
+
+    def _n_image_tokens(self, inputs: BatchFeature) -> int | None:
+        if self.image_token_id is None:
+            return None
+        return int((inputs["input_ids"] == self.image_token_id).sum())
 
     @staticmethod
     def _seen(inputs: BatchFeature) -> tuple[tuple[int, int], ...] | None:

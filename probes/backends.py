@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -60,6 +61,14 @@ class ModelSpec:
             raise InputError(f"--backend {self.backend}: has no use for {', '.join(given)}; leave them out{hint}")
         if self.backend == "openai" and not self.base_url:
             raise InputError("--backend openai: needs --base-url, such as http://localhost:8000/v1")
+        try:
+            password = urlsplit(self.base_url or "").password
+        except ValueError as error:
+            raise InputError(f"--base-url {self.base_url}: {error}; expected such as "
+                             "http://localhost:8000/v1") from None
+        if password:
+            raise InputError("--base-url: holds a password, which would stand in the run's files; leave it out and set "
+                             "OPENAI_API_KEY")
 
     def identity(self) -> Identity:
         """The name is a folder's last part, so that a run may go on after the folder has moved."""

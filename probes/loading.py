@@ -31,6 +31,7 @@ from transformers import (
     ProcessorMixin,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+from transformers.utils import CONFIG_NAME, cached_file, extract_commit_hash
 
 from probes.controls.cards import BASE, SHELF, folder_of
 from probes.controls.shelf import load_control
@@ -68,6 +69,8 @@ def load_any(name: str, dtype: torch.dtype, device_map: str | dict, attention: s
     check_transformers()
     with _one_line(name):
         model_type = _config(name, revision).model_type
+        if model_type in UNSUPPORTED:
+            raise InputError(f"model type {model_type}: not supported; {UNSUPPORTED[model_type]}")
         if model_type not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
             raise InputError(f"model type {model_type}: not among the image-text-to-text models of transformers "
                              f"{transformers.__version__}; expected one that answers in text about images")
@@ -123,8 +126,14 @@ def weights_revision(name: str, revision: str | None = None) -> str | None:
             return _folder_hash(SHELF / BASE, folder_of(name.removeprefix(CONTROL)))
         if Path(name).is_dir():
             return _folder_hash(Path(name))
-        found, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
-        return found.get("_commit_hash") or revision
+        return hub_commit(name, revision) or revision
+
+
+def hub_commit(name: str, revision: str | None = None) -> str | None:
+    """The commit of a hub model in the local cache, told by where its config lies; None for a folder."""
+    if Path(name).is_dir():
+        return None
+    return extract_commit_hash(cached_file(name, CONFIG_NAME, revision=revision), None)
 
 
 def _folder_hash(*folders: Path) -> str:

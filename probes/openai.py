@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RETRIES = 5                     # pauses of 0.5, 1, 2, 4, 8 s, a little at random, or what the server asks for
 TIMEOUT_S = 1800.0              # of one answer: 8192 tokens of a large model on a busy server
+CONNECT_S = 30.0
 LOST_IN_A_ROW = 8               # unanswered questions, one after the other, after which asking on is of no use
 NO_KEY = "none"                 # local servers ask for none, the client for something
 
@@ -49,21 +50,25 @@ class ServedVLM:
         self.name, self.base_url = name, base_url
         self.prompter = _prompter(processor)
         self._lock, self._n_lost = threading.Lock(), 0
-        self._client = openai.OpenAI(base_url=base_url, api_key=os.environ.get("OPENAI_API_KEY") or NO_KEY,
-                                     max_retries=retries, timeout=timeout_s)
+        self._key = os.environ.get("OPENAI_API_KEY") or NO_KEY
+        self._client = openai.OpenAI(base_url=base_url, api_key=self._key, max_retries=retries,
+                                     timeout=openai.Timeout(timeout_s, connect=CONNECT_S))
         self.served = self._check()
 
     def _check(self) -> list[str]:
-        """Models that the server says it has; raises InputError where there is no server, or not this model."""
+        """Models that the server says it has; raises InputError where there is no server, or it refuses the key.
+
+        Some servers load models that they do not list: whether this one is there, the first question tells.
+        """
         try:
             names = [model.id for model in self._client.with_options(max_retries=1, timeout=30).models.list()]
         except self._errors.APIConnectionError as error:
             raise InputError(f"--base-url {self.base_url}: no server answers there ({error.__cause__ or error}); start "
                              "it, or give the right address, with /v1 at its end") from None
         except (self._errors.AuthenticationError, self._errors.PermissionDeniedError) as error:
-            raise InputError(f"--base-url {self.base_url}: the server refuses the key ({_line(error)}); set "
+            raise InputError(f"--base-url {self.base_url}: the server refuses the key ({self._line(error)}); set "
                              "OPENAI_API_KEY") from None
-        except (self._errors.APIError, TypeError, ValueError):          # some servers do not list their models
+        except (self._errors.APIError, AttributeError, TypeError, ValueError):      # it does not list its models
             return []
         return names
 
@@ -88,16 +93,19 @@ class ServedVLM:
                 model=self.name, messages=[{"role": "user", "content": content}], temperature=settings.temperature,
                 max_tokens=settings.max_new_tokens, **extra)
         except (errors.AuthenticationError, errors.PermissionDeniedError) as error:
-            raise InputError(f"{self.base_url}: the server refuses the key ({_line(error)}); set "
+            raise InputError(f"{self.base_url}: the server refuses the key ({self._line(error)}); set "
                              "OPENAI_API_KEY") from None
         except errors.NotFoundError as error:
-            raise InputError(f"{self.base_url}: has no model {self.name!r} ({_line(error)}); it has "
-                             f"{', '.join(self.served) or 'not said which'}") from None
+            raise InputError(f"{self.base_url}: has no model {self.name!r}, or does not end as it should, in /v1 "
+                             f"({self._line(error)}); it has {', '.join(self.served) or 'not said which'}") from None
         except errors.APIError as error:
-            lost = isinstance(error, errors.APIConnectionError) or getattr(error, "status_code", 0) >= 500
-            return self._failed(f"{type(error).__name__}: {_line(error)}", lost)
-        if not reply.choices:
-            return self._failed(f"the server's reply holds no answer ({_line(reply)})", lost=True)
+            status = getattr(error, "status_code", 0)
+            lost = isinstance(error, errors.APIConnectionError) or status == 429 or status >= 500
+            return self._failed(f"{type(error).__name__}: {self._line(error)}", lost)
+        except ValueError as error:
+            return self._failed(f"the server's reply is not JSON ({self._line(error)})", lost=True)
+        if not _holds_answer(reply):
+            return self._failed(f"the server's reply holds no answer ({self._line(reply)})", lost=True)
         with self._lock:
             self._n_lost = 0
         return self._generation(reply, image, text, settings, time.perf_counter() - began)
@@ -110,14 +118,20 @@ class ServedVLM:
                 raise Interrupted(f"{self.base_url} left {self._n_lost} questions in a row unanswered ({reason})")
         return Failure(reason)
 
+    def _line(self, error: object) -> str:
+        """The first line of an error, of bearable length and without the key, which some servers repeat."""
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return (line if self._key == NO_KEY else line.replace(self._key, "***"))[:200]
+
     def _generation(self, reply: Any, image: np.ndarray, text: str, settings: Settings, elapsed_s: float) -> Generation:
-        message, usage = reply.choices[0].message, reply.usage
-        n_read = usage.prompt_tokens if usage else None
+        choice, n_read = reply.choices[0], getattr(reply.usage, "prompt_tokens", None)
+        message = choice.message
         seen, n_image, filled = self._seen(image, text, settings, n_read)
         more = message.model_extra or {}
-        return Generation(text=message.content or "", token_ids=(), n_prompt_tokens=n_read, n_image_tokens=n_image,
-                          image_sizes=seen, finish=reply.choices[0].finish_reason or "stop", elapsed_s=elapsed_s,
-                          filled=filled, reasoning=more.get("reasoning_content") or more.get("reasoning"))
+        return Generation(text=_text(message.content) or message.refusal or "", token_ids=(), n_prompt_tokens=n_read,
+                          n_image_tokens=n_image, image_sizes=seen, finish=choice.finish_reason or "stop",
+                          elapsed_s=elapsed_s, filled=filled,
+                          reasoning=more.get("reasoning_content") or more.get("reasoning"))
 
     def _seen(self, image: np.ndarray, text: str, settings: Settings,
               n_read: int | None) -> tuple[tuple[tuple[int, int], ...] | None, int | None, float]:
@@ -147,6 +161,14 @@ def _data_url(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def _line(error: object) -> str:
-    """The first line of an error, of bearable length."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+def _holds_answer(reply: Any) -> bool:
+    """Servers may send anything with status 200: the client does not check what it reads."""
+    choices = getattr(reply, "choices", None)
+    return isinstance(choices, list) and bool(choices) and hasattr(getattr(choices[0], "message", None), "content")
+
+
+def _text(content: Any) -> str:
+    """An answer as text; some servers give it in parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    return content or ""

@@ -25,6 +25,7 @@ from rekey.label_studio import default_context
 from rekey.records import Slot
 from rekey.references import parse_reference
 from rekey.slot_rows import MODES
+from rekey.thinking import answer_start
 
 MAX_NAME_WORDS = 12          # the longest released target has 8
 MAX_DEPTH = 30               # of braces; without a limit, thousands of them would be tried one by one
@@ -107,11 +108,11 @@ def read_proposals(text: str, image_id: str, size: tuple[int, int], coordinates:
         raise InputError(f"{image_id}: boxes in {coordinates} need the size of the image as the model saw it; give "
                          "seen_size, or let the model answer with a Generation")
     reader = _Reader(image_id, size, convention, seen_size if convention.resized else size)
-    after_thought = _after_thinking(text)
-    if after_thought is None:
+    start = answer_start(text)
+    if start is None:                   # drafts within a thought are no proposals
         reader.problems.append(f"{image_id}: the response ends before its thinking does; nothing was proposed")
     else:
-        reader.read(after_thought)
+        reader.read(text[start:])
     return Proposals(image_id, size, tuple(reader.slots), tuple(reader.problems), tuple(reader.mended),
                      reader.n_proposed, reader.n_reversed, reader.n_clamped, reader.n_impossible, text)
 
@@ -312,16 +313,7 @@ def _shown(value: Any, limit: int = 60) -> str:
 
 # ------------------------------------------------------------------------------ JSON in a response
 
-_THINKING_BEGINS = re.compile(r"<think(?:ing)?>|◁think▷|\[THINK\]")
-_THINKING_ENDS = re.compile(r"</think(?:ing)?>|◁/think▷|\[/THINK\]")
 _STRUCTURE = re.compile(r'\\.|[{}"\n]', re.DOTALL)
-
-
-def _after_thinking(text: str) -> str | None:
-    """What follows the last thought; None where the thought does not end, so that drafts do not count as answers."""
-    if ends := list(_THINKING_ENDS.finditer(text)):
-        return text[ends[-1].end():]
-    return None if _THINKING_BEGINS.search(text) else text
 
 
 def _decoded_objects(text: str) -> tuple[list[dict], list[str], bool]:

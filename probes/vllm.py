@@ -17,14 +17,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from probes.answering import check_thinking
+from probes.answering import check_thinking, room
 from probes.encoding import Prompter, load_prompter
 from probes.layout import IMAGE, Prompt
+from probes.loading import choose_dtype
 from rekey.errors import InputError
 from rekey.evaluate import Failure, Settings
 from rekey.records import Generation
 
 WITH_WEIGHTS = ("tiny:", "control:")
+# vLLM knows its images by another name, and runs code that is shipped with the checkpoint to prepare them.
+NOT_HERE = ("kimi_k25",)
 
 
 def load_engine(name: str, dtype: str = "auto", min_pixels: int | None = None, max_pixels: int | None = None,
@@ -37,11 +40,17 @@ def load_engine(name: str, dtype: str = "auto", min_pixels: int | None = None, m
         raise InputError(f"--backend vllm: {name} has no folder that vLLM can load; write one with `rekey controls "
                          "export` (controls) and give it, or use --backend hf")
     prompter = load_prompter(name, min_pixels, max_pixels, revision)
+    if prompter.family.name in NOT_HERE:
+        raise InputError(f"--backend vllm: {name} is of the family {prompter.family.title}, whose images vLLM does not "
+                         "prepare as transformers does; use --backend hf, or a vLLM server with --backend openai")
+    import torch
     import vllm
     limits = {} if prompter.limits is None else {"size": {"shortest_edge": prompter.limits.min_pixels,
                                                            "longest_edge": prompter.limits.max_pixels}}
-    engine = vllm.LLM(model=name, revision=revision, dtype=dtype, trust_remote_code=False,
-                      limit_mm_per_prompt={"image": 1}, mm_processor_kwargs=limits)
+    # Its own "auto" would make half precision of weights that are stored in float32.
+    kind = str(choose_dtype(dtype, name, torch.cuda.is_available())).removeprefix("torch.")
+    engine = vllm.LLM(model=name, revision=revision, dtype=kind, trust_remote_code=False,
+                      limit_mm_per_prompt={"image": 1, "video": 0}, mm_processor_kwargs=limits)
     return VllmVLM(name, engine, prompter)
 
 
@@ -75,9 +84,7 @@ class VllmVLM:
 
     def _prompt(self, image: np.ndarray, text: str, settings: Settings) -> Prompt:
         prompt = self.prompter.prompt(image, text, thinking=settings.thinking)
-        if len(prompt) >= self.max_tokens:
-            raise InputError(f"the prompt has {len(prompt)} tokens, the engine was started for {self.max_tokens} in "
-                             "all; give a smaller --max-pixels")
+        room(len(prompt), settings.max_new_tokens, self.max_tokens)
         return prompt
 
     def _generate(self, prompts: dict[int, Prompt], images: Sequence[np.ndarray], settings: Settings,
@@ -87,7 +94,7 @@ class VllmVLM:
         inputs = [{"prompt_token_ids": one_id_per_image(prompt),
                    "multi_modal_data": {"image": Image.fromarray(images[n])}} for n, prompt in prompts.items()]
         params = [SamplingParams(temperature=settings.temperature, seed=None if seeds is None else seeds[n],
-                                 max_tokens=min(settings.max_new_tokens, self.max_tokens - len(prompt)))
+                                 max_tokens=room(len(prompt), settings.max_new_tokens, self.max_tokens))
                   for n, prompt in prompts.items()]
         outputs = self.engine.generate(inputs, params, use_tqdm=False)
         elapsed_s = time.perf_counter() - began

@@ -28,7 +28,7 @@ from probes.decode import GREEDY, Sampling, decode_last, whole
 from probes.encoding import ImageLike, PixelLimits, Prompter, image_pixels, pixel_limits
 from probes.families import Family
 from probes.layout import EncodedImage, Prompt
-from probes.loading import CONTROL, TINY, choose_attention, choose_dtype, load_parts
+from probes.loading import CONTROL, TINY, choose_attention, choose_dtype, hub_commit, load_parts
 from probes.prefix import check_prompts, check_text_ids, is_croppable, prefill
 from probes.prompts import next_turn, with_turn
 from rekey.errors import InputError
@@ -224,7 +224,7 @@ def load_vlm(name: str | Path, dtype: str = "auto", device_map: str | dict = "au
     device_map: as in transformers ("auto" spreads over all GPUs).  attention: "auto", "sdpa", "flash_attention_2".
     min_pixels, max_pixels: image area; by default what the checkpoint's processor says.
     """
-    device_map = _checked_device(device_map if isinstance(device_map, dict) else str(device_map))
+    device_map = checked_device(device_map if isinstance(device_map, dict) else str(device_map))
     places = device_map.values() if isinstance(device_map, dict) else [device_map]
     on_gpu = torch.cuda.is_available() and not all(str(place) == "cpu" for place in places)
     name = str(name)
@@ -232,12 +232,12 @@ def load_vlm(name: str | Path, dtype: str = "auto", device_map: str | dict = "au
     attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
     model, processor, family = load_parts(name, kind, device_map, attention, revision)
     if revision is None and not name.startswith((TINY, CONTROL)):
-        revision = getattr(model.config, "_commit_hash", None)
+        revision = hub_commit(name)
     limits = pixel_limits(processor, min_pixels, max_pixels)
     return LocalVLM(name, revision, family, model, processor, limits, attention, reason)
 
 
-def _checked_device(device_map: str | dict) -> str | dict:
+def checked_device(device_map: str | dict) -> str | dict:
     """A device map that can be followed here; "auto" without a GPU is the CPU."""
     n_gpus = torch.cuda.device_count()
     if device_map == "auto":

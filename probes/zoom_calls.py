@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rekey.thinking import thoughts_end
+
 MAX_STEPS = 5               # calls, good or bad, to one question
 TOOL_NAME = "image_zoom_in_tool"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -49,7 +51,7 @@ class Call:
 
 def read_call(text: str) -> Call | None:
     """The first call in what a model wrote after its reasoning, or None."""
-    start = max(0, text.rfind("</think>"))
+    start = thoughts_end(text)
     opened = text.find(OPEN, start)
     if opened >= 0:
         closed = text.find(CLOSE, opened)

@@ -27,6 +27,7 @@ from rekey.records import Generation, Item, Response
 
 MAX_NEW_TOKENS = 8192           # App. C
 KEY_CHARS = 32
+LINE_START = b'{"key":"'
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def response_key(item: Item, text: str, identity: Identity, settings: Settings) 
 
 def all_settings(identity: Identity, settings: Settings) -> dict[str, Any]:
     """What a response line says of how it came about; what is at its default (None) is left out."""
+    settings = dataclasses.replace(settings, temperature=float(settings.temperature))       # 0 and 0.0 are one setting
     return {name: value for name, value in (dataclasses.asdict(settings) | identity.options).items()
             if value is not None}
 
@@ -191,13 +193,30 @@ def _checked(file: Path) -> Iterator[dict[str, Any]]:
 
 def missing_part(line: dict[str, Any]) -> str | None:
     """What a line lacks to be a response."""
-    for name in ("key", "item", "model", "settings"):
-        if name not in line:
+    for name, kind in (("key", str), ("item", dict), ("model", str), ("settings", dict)):
+        if not isinstance(line.get(name), kind):
             return name
     if "error" not in line and not isinstance(line.get("generation"), dict):
         return "generation and no error"
     return next((f"item.{name}" for name in ("item_id", "question", "options", "answer") if name not in line["item"]),
                 None)
+
+
+def check_appendable(file: Path) -> None:
+    """Raises InputError for a file that a run cannot go on with; what it holds is left as it is.
+
+    An unended first line is cut off as that of a killed run only if it begins like one of ours.
+    """
+    if not file.exists():
+        return
+    with file.open("rb") as content:
+        first = content.readline()
+    if first.startswith(store.GZIP_MAGIC):
+        raise InputError(f"{file}: is gzipped, and lines are appended as plain text; gunzip it first, or give another "
+                         "--out")
+    if not first.endswith(b"\n") and not LINE_START.startswith(first[:len(LINE_START)]):
+        raise InputError(f"{file}: is no file of responses; expected the --out file of an earlier `rekey evaluate`, or "
+                         "a new one")
 
 
 def answered_keys(path: Path) -> set[str]:

@@ -1,0 +1,28 @@
+"""Where a response's reasoning ends and its answer begins, in the marks that models set.
+
+    text[answer_start(text):]               # after </think>, [/THINK], an opened final channel, ...
+
+Templates often open the thought in the prompt, so that a response holds the closing mark alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r"(?:seed:)?(?:think(?:ing)?|thought|reasoning)"
+_ENDS = re.compile(rf"</{_NAME}>|◁/think▷|\[/THINK\]|<\|channel\|>final<\|message\|>", re.IGNORECASE)
+_BEGINS = re.compile(rf"<{_NAME}>|◁think▷|\[THINK\]|<\|channel\|>analysis", re.IGNORECASE)
+
+
+def thoughts_end(text: str) -> int:
+    """Index of the first character after the last thought that ends; 0 where none does."""
+    end = 0
+    for found in _ENDS.finditer(text):
+        end = found.end()
+    return end
+
+
+def answer_start(text: str) -> int | None:
+    """Index of the first character of the answer; None where a thought does not end."""
+    start = thoughts_end(text)
+    return None if _BEGINS.search(text, start) else start
