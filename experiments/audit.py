@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.audit_text import as_markdown
 from experiments.tables import as_csv
@@ -20,6 +22,9 @@ from rekey import store
 from rekey.audit import Audit, ModelAudit, Part, Score
 from rekey.records import to_json
 from rekey.stats import Estimate, ExchangeTest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLORS = {"original": "#1f4e79", "relabel": "#7f7f7f", "renewed": "#c8501e"}
 THIS, LIKE = "#222222", "#8a8a8a"           # intervals for this benchmark, for images like these
@@ -29,16 +34,16 @@ def write_audit(audit: Audit, out: Path) -> None:
     """All files of an audit; the folder may hold those of an earlier one."""
     store.write_json(out / "audit.json", to_json(audit))
     store.write_atomic(out / "table.md", as_markdown(audit))
-    store.write_atomic(out / "table.csv", as_csv(_csv_rows(audit)))
+    store.write_atomic(out / "table.csv", as_csv(csv_rows(audit)))
     store.write_atomic(out / "flips.csv", as_csv(_flip_rows(audit)))
-    draw_audit(audit, out / "audit.png")
+    audit_figure(audit).savefig(out / "audit.png")
 
 
 _CSV_HEAD = ("model", "condition", "split", "part", "n", "n_right", "accuracy", "low", "high", "chance", "corrected",
              "unparsed", "truncated", "errors", "drop", "drop_low", "drop_high", "p", "p_holm")
 
 
-def _csv_rows(audit: Audit) -> Iterable[tuple]:
+def csv_rows(audit: Audit) -> Iterable[tuple]:
     yield _CSV_HEAD
     for model in audit.models:
         yield _csv_row(model, "original", model.original)
@@ -73,7 +78,7 @@ def _flip_rows(audit: Audit) -> Iterable[tuple]:
 
 # -------------------------------------------------------------------------------------------- figure
 
-def draw_audit(audit: Audit, path: Path) -> None:
+def audit_figure(audit: Audit) -> Figure:
     """Left: accuracies; right: the change from original to renewed, on this benchmark and on images like these."""
     from matplotlib.figure import Figure
     models = audit.models[::-1]
@@ -85,34 +90,36 @@ def draw_audit(audit: Audit, path: Path) -> None:
             shown.append(("relabel", model.relabel.accuracy))
         shown.append(("renewed", model.renewed.images))
         for at, (name, value) in zip(_spread(len(shown)), shown):
-            _dot(left, value, row + at, COLORS[name], name if row == 0 else None)
+            _dot(left, value, row + at, COLORS[name], name)
         drop = model.drop
         if drop.drop is not None:
             this = Estimate(-drop.drop, -drop.high, -drop.low, drop.n)
             like = model.drop_images
-            _dot(right, this, row + 0.13, THIS, "this benchmark (exact)" if row == 0 else None)
+            _dot(right, this, row + 0.13, THIS, "this benchmark (exact)")
             _dot(right, Estimate(-like.value, -like.high, -like.low, like.n), row - 0.13, LIKE,
-                 "images like these (bootstrap)" if row == 0 else None)
-    left.set_yticks(range(len(models)), [model.name for model in models], fontsize=8)
+                 "images like these (bootstrap)")
+    left.set_yticks(range(len(models)), [textwrap.fill(model.name, 26) for model in models], fontsize=8)
     left.set_xlabel("accuracy, %", fontsize=8)
     right.set_xlabel("change from original to renewed, points", fontsize=8)
     right.axvline(0, color="#888888", linewidth=0.8, zorder=0)
     for axis in (left, right):
+        axis.locator_params(axis="x", nbins=7)
         axis.tick_params(labelsize=8, length=0)
         axis.grid(axis="x", color="#e6e6e6", linewidth=0.7)
         axis.set_axisbelow(True)
         axis.spines[["top", "right", "left"]].set_visible(False)
-        axis.legend(fontsize=7.5, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        if named := dict(zip(*axis.get_legend_handles_labels()[::-1])):         # one of each name
+            axis.legend(named.values(), named.keys(), fontsize=7.5, frameon=False, loc="lower center",
+                        bbox_to_anchor=(0.5, 1.0), ncols=3)
         axis.set_ylim(-0.5, len(models) - 0.5)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    return figure
 
 
 def _spread(n: int) -> list[float]:
     return [0.22, 0.0, -0.22] if n == 3 else [0.13, -0.13]
 
 
-def _dot(axis, value: Estimate, at: float, color: str, label: str | None) -> None:
+def _dot(axis, value: Estimate, at: float, color: str, label: str) -> None:
     if value.value is None:
         return
     axis.plot([100 * value.low, 100 * value.high], [at, at], color=color, linewidth=1.6, solid_capstyle="butt")

@@ -76,7 +76,8 @@ def _relabel(model: ModelAudit) -> str:
     if gap is None or gap.drop is None:
         return ""
     return (f"relabel, other questions on the same images: change {drop_text(gap)} points (McNemar "
-            f"{gap.only_original} / {gap.only_renewed}, two-sided p {p_text(gap.p_two_sided)}); part of it may be another difficulty")
+            f"{gap.only_original} / {gap.only_renewed}, two-sided p {p_text(gap.p_two_sided)}); part of it may be "
+            "another difficulty")
 
 
 def _stale(model: ModelAudit) -> str:
@@ -86,8 +87,9 @@ def _stale(model: ModelAudit) -> str:
     if stale.p is None:
         return f"stale answers: none; no wrong answer to the {stale.n_items} items that offer the old one"
     return (f"stale answers: {stale.n_stale} of {stale.n_items} items that offer the old color "
-            f"({percent(stale.rate)}%); of {stale.n_wrong} wrong answers {percent(stale.rate_of_wrong)}%, expected {percent(stale.expected)}% if "
-            f"the old color drew no more than any of its name (exact, p {p_text(stale.p)})")
+            f"({percent(stale.rate)}%); of {stale.n_wrong} wrong answers {percent(stale.rate_of_wrong)}%, expected "
+            f"{percent(stale.expected)}% if the old color drew no more than any of its name (exact, p "
+            f"{p_text(stale.p)})")
 
 
 def _power(model: ModelAudit) -> str:
@@ -108,8 +110,8 @@ def _sensitivity(model: ModelAudit) -> str:
     one = model.sensitivity
     if not one.n_uncertain:
         return "every answer was read"
-    return (f"had all {one.n_uncertain} unread, cut-off and failed answers been wrong: p {p_text(one.all_wrong)}; "
-            f"right: {p_text(one.all_right)}; at worst for the finding {p_text(one.least)}, at best {p_text(one.most)}")
+    return (f"had the unread, cut-off and failed answers ({one.n_uncertain}) been wrong: p {p_text(one.all_wrong)}; "
+            f"right: {p_text(one.all_right)}; at worst for the finding {p_text(one.worst)}, at best {p_text(one.best)}")
 
 
 def _looks(model: ModelAudit) -> str:

@@ -8,6 +8,7 @@ import click
 
 from experiments.options import command
 from rekey.answers import PARSERS
+from rekey.errors import InputError
 
 FILES = click.Path(path_type=Path)
 PARSER = click.option("--parser", type=click.Choice(PARSERS), default="strict", show_default=True,
@@ -55,7 +56,11 @@ def regrade(responses, parser, out) -> None:
     rekey regrade runs/seed1.jsonl runs/seed2.jsonl --out runs/graded.jsonl
     """
     from experiments.regrade import as_text, regrade_files
+    from rekey.evaluate import response_files
     from rekey.store import write_jsonl
+    evidence = {file.resolve() for path in responses for file in response_files(path)}
+    if out is not None and out.resolve() in evidence:
+        raise InputError(f"--out {out}: holds responses, which are never written over; give another path")
     report = regrade_files(responses, parser)
     if out is not None:
         write_jsonl(out, report.lines)

@@ -16,7 +16,8 @@ from typing import Any
 from experiments.progress import aligned
 from experiments.tables import estimate
 from rekey.answers import PARSERS, Parser
-from rekey.grading import Graded, grade
+from rekey.errors import InputError
+from rekey.grading import Graded, grade, system_names
 from rekey.stats import proportion
 
 MAX_LISTED = 20
@@ -46,32 +47,35 @@ def regrade_files(paths: Sequence[Path], parser: Parser) -> Regraded:
     """All responses of the files; nothing in them is changed."""
     other = next(name for name in PARSERS if name != parser)
     lines, changes = [], []
-    for path in paths:
+    for path in dict.fromkeys(paths):
         by_other = {graded.key: graded for graded in grade(path, other)}
         for graded in grade(path, parser):
             again = by_other[graded.key]
             lines.append(_line(graded, path, again))
             if graded.said != again.said:
                 changes.append(Change(graded.item_id, graded.model, graded.answer, graded.said, again.said))
-    return Regraded(parser, other, tuple(lines), tuple(changes))
+    if not lines:
+        raise InputError(f"{', '.join(map(str, paths))}: no responses; expected the --out file of `rekey evaluate`")
+    names = system_names(dict.fromkeys(line["system"] for line in lines))
+    return Regraded(parser, other, tuple(line | {"system": names[line["system"]]} for line in lines), tuple(changes))
 
 
 def _line(graded: Graded, path: Path, again: Graded) -> dict[str, Any]:
-    return {"file": path.name, "key": graded.key, "model": graded.model, "item_id": graded.item_id, "seed": graded.seed,
-            "answer": graded.answer, "said": graded.said, "how": graded.how, "outcome": graded.outcome,
-            "said_by_other": again.said}
+    return {"file": str(path), "key": graded.key, "model": graded.model, "system": graded.system,
+            "item_id": graded.item_id, "seed": graded.seed, "answer": graded.answer,
+            "said": graded.said, "how": graded.how, "outcome": graded.outcome, "said_by_other": again.said}
 
 
 def as_text(report: Regraded) -> str:
-    """Outcomes by file and model, and the changes."""
+    """Outcomes by file, model and way of asking, and the changes."""
     rows = [("file, model", "n", f"accuracy, {report.parser} [95%]", *OUTCOMES[2:])]
     groups: dict[tuple[str, str], Counter] = {}
     for line in report.lines:
-        groups.setdefault((line["file"], line["model"]), Counter())[line["outcome"]] += 1
-    for (file, model), found in groups.items():
+        groups.setdefault((line["file"], line["system"]), Counter())[line["outcome"]] += 1
+    for (file, name), found in groups.items():
         n = found.total() - found["error"]
-        rows.append((f"{file}, {model}", str(n), estimate(proportion(found["correct"], n)),
-                     *(str(found[name]) for name in OUTCOMES[2:])))
+        rows.append((f"{file}, {name}", str(n), estimate(proportion(found["correct"], n)),
+                     *(str(found[outcome]) for outcome in OUTCOMES[2:])))
     text = [aligned(rows), "", f"{len(report.changes)} of {len(report.lines)} responses are read differently by the "
             f"{report.other} parser"]
     text += [f"  {change.model}, {change.item_id}: answer {change.answer}, {report.parser} {change.said or 'nothing'}, "

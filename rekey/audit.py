@@ -11,8 +11,10 @@ denominator; unread and cut-off ones stay in it as not correct; both are counted
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from rekey.answers import Parser
 from rekey.grading import Graded
 from rekey.planning import Plan, plan
 from rekey.sequential import Look, looks
-from rekey.sheets import UNCERTAIN, Sheet, column, read_sheets
+from rekey.sheets import UNCERTAIN, Answers, Sheet, column, read_sheets
 from rekey.stale import Pick, StaleTest, stale_test
 from rekey.stats import (
     LEVEL,
@@ -39,6 +41,8 @@ from rekey.stats import (
 
 ALPHA = 1 - LEVEL
 AREAS_PX2 = (1000, 2000, 4000, 8000)        # edges of the difficulty classes, in pixels of the original image
+AREA_CLASSES = (f"below {AREAS_PX2[0]:,} px²", *(f"{low:,} to {high - 1:,} px²" for low, high in pairwise(AREAS_PX2)),
+                f"from {AREAS_PX2[-1]:,} px²")
 
 
 @dataclass(frozen=True)
@@ -97,13 +101,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The test's p, had all unread, cut-off and failed answers been wrong, or right; and at its least and most."""
+    """The test's p, had all unread, cut-off and failed answers been wrong, or right.
+
+    worst, best: the largest and smallest p that any right and wrong ones among them could give.
+    """
 
     n_uncertain: int
     all_wrong: float | None
     all_right: float | None
-    least: float | None
-    most: float | None
+    worst: float | None
+    best: float | None
 
 
 @dataclass(frozen=True)
@@ -157,8 +164,8 @@ def audit(original: Sequence[Path], renewed: Sequence[Path], relabel: Sequence[P
     ever be; None for a benchmark that is renewed without end.  seed: of the bootstrap and the simulations.
     """
     sheets, notes = read_sheets(original, renewed, relabel, parser)
-    rng = np.random.default_rng(seed)
-    models = [_audit_one(name, sheet, rng, n_planned_looks, n_draws) for name, sheet in sheets.items()]
+    models = [_audit_one(name, sheet, np.random.default_rng(seed), n_planned_looks, n_draws)
+              for name, sheet in sheets.items()]                # each as if it were the only one
     adjusted = holm([model.drop.p for model in models])
     return Audit(parser, tuple(_with_holm(model, p) for model, p in zip(models, adjusted)), tuple(notes))
 
@@ -225,31 +232,27 @@ def _sensitivity(sheet: Sheet, images: Sequence[str]) -> Sensitivity:
 
 def area_class(area_px2: int) -> str:
     """Which class of edit areas, "2,000 to 3,999 px²", a slot belongs to."""
-    edges = (0, *AREAS_PX2)
-    low = max(edge for edge in edges if edge <= area_px2)
-    if low == AREAS_PX2[-1]:
-        return f"from {low:,} px²"
-    high = edges[edges.index(low) + 1]
-    return f"{low:,} to {high - 1:,} px²" if low else f"below {high:,} px²"
+    return AREA_CLASSES[bisect.bisect_right(AREAS_PX2, area_px2)]
 
 
 def _parts(sheet: Sheet, images: Sequence[str]) -> tuple[Part, ...]:
     """Kind of question, mode of the edit, area of the edit."""
-    edges = [area_class(edge) for edge in (0, *AREAS_PX2)]
     splits = {"question": lambda graded: graded.kind, "edit": lambda graded: graded.mode,
               "edit area": lambda graded: None if graded.area_px2 is None else area_class(graded.area_px2)}
     parts = []
     for split, name_of in splits.items():
-        names = {name_of(graded) for graded in sheet.all_renewed()} - {None}
-        for name in sorted(names, key=lambda name: (edges.index(name) if name in edges else 0, name)):
-            renewed = {seed: {image: graded for image, graded in answers.items() if name_of(graded) == name}
-                       for seed, answers in sheet.renewed.items()}
-            chosen = {image for answers in renewed.values() for image in answers}
+        renewed: dict[str, dict[str, Answers]] = {}             # by name of the part, then by seed
+        for seed, answers in sheet.renewed.items():
+            for image, graded in answers.items():
+                if (name := name_of(graded)) is not None:
+                    renewed.setdefault(name, {}).setdefault(seed, {})[image] = graded
+        others = set(renewed) if split == "question" else set()
+        for name in sorted(renewed, key=lambda name: (name in AREA_CLASSES and AREA_CLASSES.index(name), name)):
+            chosen = {image for answers in renewed[name].values() for image in answers}
             original = {image: graded for image, graded in sheet.original.items()
-                        if image in chosen and (split != "question" or graded.kind in (name, None))}
-            part = Sheet(original, {}, renewed)
-            parts.append(Part(split, name, len(chosen), score(original.values()),
-                              score(part.all_renewed()),
+                        if image in chosen and graded.kind not in others - {name}}
+            part = Sheet(original, {}, renewed[name])
+            parts.append(Part(split, name, len(chosen), score(original.values()), score(part.all_renewed()),
                               exchange_test(column(original, images), part.matrix(images))))
     return tuple(parts)
 

@@ -9,18 +9,25 @@ the denominator.  "error" is a failure of the infrastructure and never counts as
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Iterator
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from rekey.answers import PARSERS, Parser, parse_answer, read_answer
 from rekey.errors import InputError
-from rekey.evaluate import read_lines
+from rekey.evaluate import read_lines, response_files
 from rekey.records import LETTERS, Outcome
 from rekey.values import read_value, same_value
 
+FORK_FROM_BYTES = 20_000_000        # below, starting processes costs more than it saves
 KINDS = {"direct_attributes": "attribute", "relative_position": "position"}
 
 
@@ -72,16 +79,32 @@ def grade(path: Path, parser: Parser = "strict") -> Iterator[Graded]:
         try:
             yield grade_line(line, parser)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(f"{path}: the line of {line['model']}, item {line['item'].get('item_id')!r}, cannot be "
-                             f"graded ({error}); expected a line that `rekey evaluate` wrote") from None
+            found = f"no {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path}: the line of {line['model']}, item {line['item']['item_id']!r}, cannot be graded "
+                             f"({found}); expected a line that `rekey evaluate` wrote") from None
+
+
+def grade_files(paths: Iterable[Path], parser: Parser = "strict") -> dict[Path, list[Graded]]:
+    """What `grade` gives of each file; of many megabytes at once on all cores."""
+    paths = list(dict.fromkeys(paths))
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1       # where forking is safe
+    size = sum(file.stat().st_size for path in paths for file in response_files(path))
+    if size < FORK_FROM_BYTES or min(n_cores, len(paths)) < 2:
+        return {path: list(grade(path, parser)) for path in paths}
+    largest_first = sorted(paths, key=lambda path: -sum(file.stat().st_size for file in response_files(path)))
+    with ProcessPoolExecutor(min(n_cores, len(paths)), multiprocessing.get_context("fork")) as pool:
+        return dict(zip(largest_first, pool.map(_graded, largest_first, repeat(parser))))
+
+
+def _graded(path: Path, parser: Parser) -> list[Graded]:
+    return list(grade(path, parser))
 
 
 def grade_line(line: dict[str, Any], parser: Parser) -> Graded:
     """One line as `rekey evaluate` writes it."""
     item = line["item"]
-    record = item.get("record")
-    options = tuple(item["options"])
-    said, how, outcome = _outcome(line, options, item["answer"], parser)
+    record, options, answer = item.get("record"), _options(item), item["answer"]
+    said, how, outcome = _outcome(line, options, answer, parser)
     modes, areas = [], []
     for key in record["keys"] if record else ():
         modes.append(key["mode"])
@@ -89,12 +112,42 @@ def grade_line(line: dict[str, Any], parser: Parser) -> Graded:
         areas.append((right - left) * (bottom - top))
     return Graded(
         key=line["key"], model=line["model"],
-        system=json.dumps([line["model"], line["settings"]], sort_keys=True, ensure_ascii=False),
+        system=_system(line["model"], repr(line["settings"])),
         item_id=item["item_id"], image_id=record["image_id"] if record else item["item_id"],
         seed=record["seed"] if record else None,
         kind=record["question_type"] if record else KINDS.get(item.get("category"), item.get("category")),
         mode="+".join(sorted(set(modes))) or None, area_px2=min(areas, default=None), options=options,
-        answer=item["answer"], said=said, how=how, outcome=outcome, source_answer=item.get("source_answer"))
+        answer=answer, said=said, how=how, outcome=outcome, source_answer=item.get("source_answer"))
+
+
+def _options(item: dict[str, Any]) -> tuple[str, ...]:
+    """The options of an item whose answer is one of them, or that has none."""
+    options, answer = item["options"], item["answer"]
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+        raise ValueError(f"options {options!r}, not a list of texts")
+    if not isinstance(answer, str) or options and answer not in tuple(LETTERS[:len(options)]):
+        raise ValueError(f"answer {answer!r}, not the letter of one of {len(options)} options")
+    return tuple(options)
+
+
+@lru_cache(256)
+def _system(model: str, settings: str) -> str:
+    """settings: as `repr` gives them."""
+    same = {name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in ast.literal_eval(settings).items()}          # a temperature of 0.0 is one of 0
+    return json.dumps([model, same], sort_keys=True, ensure_ascii=False)
+
+
+def system_names(systems: Iterable[str]) -> dict[str, str]:
+    """A name for each `Graded.system`: the model's, with the settings in which its ways of being asked differ."""
+    read = {system: json.loads(system) for system in systems}
+    names = {}
+    for system, (model, settings) in read.items():
+        others = [other for name, other in read.values() if name == model]
+        differing = sorted({key for other in others for key in {**settings, **other}
+                            if settings.get(key) != other.get(key)})
+        names[system] = model + "".join(f", {key} {settings.get(key, 'default')}" for key in differing)
+    return names
 
 
 def _outcome(line: dict[str, Any], options: tuple[str, ...], answer: str,

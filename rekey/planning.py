@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from rekey.stats import Difficulty
 
@@ -85,5 +85,5 @@ def approximate_power(n: int, n_seeds: int, drop: float, difficulty: Difficulty,
     variance = (s / (s + 1)) ** 2 * (o - 2 * om + renewed_square) - mean ** 2
     k, kk = o + s * m, o + 2 * s * om + s ** 2 * renewed_square                     # E K, E K^2
     assumed = k / (s + 1) - kk / (s + 1) ** 2
-    return float(stats.norm.cdf((n * mean - 0.5 - stats.norm.isf(alpha) * math.sqrt(n * assumed))
-                                / math.sqrt(n * variance)))
+    return float(special.ndtr((n * mean - 0.5 + special.ndtri(alpha) * math.sqrt(n * assumed))
+                              / math.sqrt(n * variance)))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from rekey.errors import InputError
 from rekey.stats import TYPICAL, Difficulty, Estimate, exchange_test, p_of_counts, proportion
@@ -32,7 +32,7 @@ _STEP = 2 * _REACH / _N_STEPS
 # What share of alpha may be spent up to an information between 0 and 1.
 SPENDING: dict[str, Callable[[float, float], float]] = {
     "pocock": lambda t, alpha: alpha * math.log(1 + (math.e - 1) * t),
-    "obrien-fleming": lambda t, alpha: float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(t))),
+    "obrien-fleming": lambda t, alpha: float(2 * special.ndtr(special.ndtri(alpha / 2) / math.sqrt(t))),
 }
 
 
@@ -51,16 +51,19 @@ def levels(n_looks: int, n_planned: int | None = None, spending: str = "pocock",
     """The level of each of the first `n_looks` looks.  n_planned: there will never be more; None: looks without end."""
     if spending not in SPENDING:
         raise InputError(f"spending {spending!r}: expected {', '.join(SPENDING)}")
-    if not 1 <= n_looks <= (n_planned or MAX_LOOKS) <= MAX_LOOKS:
-        raise InputError(f"looks: {n_looks} seeds, {n_planned or 'any number'} planned; expected 1 to {MAX_LOOKS}, and "
-                         "no more than are planned, which is fixed before the first look")
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha {alpha}: expected a level between 0 and 1")
+    if not 1 <= n_looks <= (MAX_LOOKS if n_planned is None else n_planned) <= MAX_LOOKS:
+        planned = "any number" if n_planned is None else n_planned
+        raise InputError(f"looks: {n_looks} seeds, {planned} planned; expected 1 to {MAX_LOOKS}, and no more than are "
+                         "planned, which is fixed before the first look")
     most = 1.0 if n_planned is None else n_planned / (n_planned + 1)
     times = [s / (s + 1) / most for s in range(1, n_looks + 1)]
     spent = [0.0, *(SPENDING[spending](min(t, 1.0), alpha) for t in times)]
     density, before, found = None, 0.0, []
     for time, budget in zip(times, np.diff(spent)):
         bound, density = _next_bound(density, math.sqrt(time - before), budget)
-        found.append(float(stats.norm.sf(bound / math.sqrt(time))))
+        found.append(float(special.ndtr(-bound / math.sqrt(time))))
         before = time
     return found
 
@@ -71,19 +74,28 @@ def _next_bound(density: np.ndarray | None, sd: float, budget: float) -> tuple[f
     density: of where they are, on the grid; None at the start, 0.  sd: of what is added now.
     """
     if density is None:
-        bound, after = float(stats.norm.isf(budget)) * sd, stats.norm.pdf(_GRID, scale=sd)
+        bound, after = -float(special.ndtri(budget)) * sd, _normal(sd)
     else:
-        bound = optimize.brentq(lambda x: _STEP * (density * stats.norm.sf((x - _GRID) / sd)).sum() - budget, -_REACH,
+        bound = optimize.brentq(lambda x: _STEP * (density * special.ndtr((_GRID - x) / sd)).sum() - budget, -_REACH,
                                 2 * _REACH)
-        after = _STEP * np.convolve(density, stats.norm.pdf(_GRID, scale=sd), "same")
+        after = _STEP * np.convolve(density, _normal(sd), "same")
     return bound, np.where(_GRID < bound, after, 0.0)
+
+
+def _normal(sd: float) -> np.ndarray:
+    """The normal density on the grid."""
+    return np.exp(-0.5 * (_GRID / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
 
 
 def looks(original: np.ndarray, renewed: np.ndarray, n_planned: int | None = None, spending: str = "pocock",
           alpha: float = ALPHA) -> tuple[Look, ...]:
-    """One look after each seed.  original: (n,), renewed: (n, seeds), of 1, 0 or nan, seeds in order."""
+    """One look after each seed, at most a hundred where none are planned.
+
+    original: (n,), renewed: (n, seeds), of 1, 0 or nan, seeds in order.
+    """
+    n_looks = renewed.shape[1] if n_planned is not None else min(renewed.shape[1], MAX_LOOKS)
     found = []
-    for n_seeds, level in enumerate(levels(renewed.shape[1], n_planned, spending, alpha), 1):
+    for n_seeds, level in enumerate(levels(n_looks, n_planned, spending, alpha), 1):
         test = exchange_test(original, renewed[:, :n_seeds])
         found.append(Look(n_seeds, test.drop, test.p, level, test.p is not None and test.p <= level))
     return tuple(found)

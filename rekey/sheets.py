@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from rekey.answers import Parser
 from rekey.errors import InputError
-from rekey.grading import Graded, grade
+from rekey.grading import Graded, grade_files, system_names
 
 Answers = dict[str, Graded]                     # by image
 UNCERTAIN = ("unparsed", "truncated", "error")
@@ -54,36 +54,33 @@ def column(answers: Answers, images: Sequence[str], uncertain: float | None = No
 
 def read_sheets(original: Sequence[Path], renewed: Sequence[Path], relabel: Sequence[Path],
                 parser: Parser) -> tuple[dict[str, Sheet], list[str]]:
-    """One sheet per model and way of asking, under a name that tells them apart; and what was left out, and why."""
+    """One sheet per model and way of asking, under a name that tells them apart; and what was left out, and why.
+
+    The order of files and lines says nothing, except that of two answers to an image the later one counts.
+    """
     found: dict[str, Sheet] = {}
     n_twice = 0
-
-    def put(answers: Answers, graded: Graded) -> None:
-        nonlocal n_twice
-        n_twice += graded.image_id in answers
-        answers[graded.image_id] = graded
 
     def sheet(graded: Graded) -> Sheet:
         return found.setdefault(graded.system, Sheet({}, {}, {}))
 
-    for path in original:
-        for graded in grade(path, parser):
-            put(sheet(graded).original, graded)
-    for path in relabel:
-        for graded in grade(path, parser):
-            put(sheet(graded).relabel, graded)
-    for path in renewed:
-        for graded in grade(path, parser):
-            name = f"seed {graded.seed}" if graded.seed is not None else path.stem
-            put(sheet(graded).renewed.setdefault(name, {}), graded)
-    names = _names(list(found))
-    notes = [f"{n_twice} answers were replaced by later ones to the same image (it was asked again after a change)"
-             ] if n_twice else []
+    read = grade_files((*original, *relabel, *renewed), parser)
+    for path in dict.fromkeys(original):
+        for graded in read[path]:
+            n_twice += _put(sheet(graded).original, graded, path)
+    for path in dict.fromkeys(relabel):
+        for graded in read[path]:
+            n_twice += _put(sheet(graded).relabel, graded, path)
+    for path, stem in _stems(renewed).items():
+        for graded in read[path]:
+            name = stem if graded.seed is None else f"seed {graded.seed}"
+            n_twice += _put(sheet(graded).renewed.setdefault(name, {}), graded, path)
+    names = system_names(found)
+    notes = [f"{n_twice} images were asked again after a change; the later answers count"] if n_twice else []
     kept = {}
     for system, one in found.items():
         if one.original and one.renewed:
-            one.renewed = dict(sorted(one.renewed.items(), key=lambda pair: _natural(pair[0])))
-            kept[names[system]] = one
+            kept[names[system]] = _in_order(one)
         else:
             lacks = "no answers to the original" if not one.original else "no answers to a renewed benchmark"
             notes.append(f"{names[system]}: left out, it has {lacks} under the same settings")
@@ -93,19 +90,36 @@ def read_sheets(original: Sequence[Path], renewed: Sequence[Path], relabel: Sequ
     return kept, notes
 
 
-def _natural(name: str) -> tuple[str, int]:
-    """Seeds in the order of their numbers."""
-    head, _, tail = name.rpartition(" ")
-    return (head, int(tail)) if tail.isdecimal() else (name, 0)
+def _put(answers: Answers, graded: Graded, path: Path) -> bool:
+    """Whether the image had an answer before, which gives way unless the new one is a failure."""
+    before = answers.get(graded.image_id)
+    if before is not None and before.seed != graded.seed:
+        raise InputError(f"{path}: {graded.model} answered {before.item_id} and {graded.item_id}, both of image "
+                         f"{graded.image_id}; expected one benchmark, give responses to others with --renewed")
+    if before is None or graded.outcome != "error":
+        answers[graded.image_id] = graded
+    return before is not None
 
 
-def _names(systems: Sequence[str]) -> dict[str, str]:
-    """A name for each model and way of asking: the model's own, with the settings in which its ways differ."""
-    read = {system: json.loads(system) for system in systems}
-    names = {}
-    for system, (model, settings) in read.items():
-        others = [other for name, other in read.values() if name == model]
-        differing = sorted({key for other in others for key in {**settings, **other}
-                            if settings.get(key) != other.get(key)})
-        names[system] = model + "".join(f", {key} {settings.get(key, 'default')}" for key in differing)
-    return names
+def _in_order(sheet: Sheet) -> Sheet:
+    """Seeds in the order of their numbers, images in that of their names, as nothing may depend on the files'."""
+    originals = {graded.key for graded in sheet.original.values()}
+    if again := next((graded for graded in sheet.all_renewed() if graded.key in originals), None):
+        raise InputError(f"audit: the response of {again.model} to {again.item_id} is given as original and as "
+                         "renewed; expected a file for each")
+    seeds = sorted(sheet.renewed.items(), key=lambda pair: _natural(pair[0]))
+    return Sheet(dict(sorted(sheet.original.items())), dict(sorted(sheet.relabel.items())),
+                 {name: dict(sorted(answers.items())) for name, answers in seeds})
+
+
+def _natural(name: str) -> list[str | int]:
+    """Seed 10 after seed 9."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def _stems(paths: Sequence[Path]) -> dict[Path, str]:
+    """What an instance is called whose items tell no seed: its file, with folders where two have the same name."""
+    paths = list(dict.fromkeys(paths))
+    stems = [path.stem for path in paths]
+    return {path: stem if stems.count(stem) == 1 else path.with_suffix("").as_posix()
+            for path, stem in zip(paths, stems)}

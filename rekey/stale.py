@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 N_CHAINS = 999                  # the smallest p is 1 / (N_CHAINS + 1)
-N_SWEEPS = 40
-MAX_CELLS = 400_000             # chains x answers: very many answers get fewer chains, to be done in seconds
+N_SWEEPS = 24
+MAX_CELLS = 150_000             # chains x answers: very many answers get fewer chains, to be done in seconds
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,10 @@ def stale_test(picks: Sequence[Pick], n_items: int, rng: np.random.Generator) ->
 def _redealt(picks: Sequence[Pick], rng: np.random.Generator) -> np.ndarray:
     """(chains,) numbers of old colors picked when the picks are dealt anew, colors and what was offered as they are.
 
-    Two items exchange their picks where each offered the other's; a chain of such exchanges leaves the uniform
+    Two items exchange their picks, or not, where each offered the other's; a chain of such sweeps leaves the uniform
     distribution over all deals as it is.  The chains start from one state that lies as many sweeps before the data, so
-    that data and draws are exchangeable whether or not the chain has mixed (Besag & Clifford 1989, parallel method).
+    that data and draws are exchangeable whether or not the chain has mixed (Besag & Clifford 1989, parallel method);
+    for that, what pairs there are in a sweep is drawn first, and the way back goes through the sweeps backward.
     """
     colors = sorted({option for pick in picks for option in pick.options})
     number = {color: n for n, color in enumerate(colors)}
@@ -74,21 +75,24 @@ def _redealt(picks: Sequence[Pick], rng: np.random.Generator) -> np.ndarray:
     for row, pick in zip(offered, picks):
         row[[number[option] for option in pick.options]] = True
     old = np.array([number[pick.old] for pick in picks])
-    dealt = np.array([[number[pick.picked] for pick in picks]])                         # (chains, items)
+    dealt = np.array([[number[pick.picked]] for pick in picks])                         # (items, chains)
     n_chains = int(np.clip(MAX_CELLS // len(picks), 199, N_CHAINS))
-    for _ in range(N_SWEEPS):
-        dealt = _exchanged(dealt, offered, rng)
-    dealt = np.repeat(dealt, n_chains, 0)
-    for _ in range(N_SWEEPS):
-        dealt = _exchanged(dealt, offered, rng)
-    return (dealt == old).sum(1)
+    shifts = rng.integers(len(picks), size=N_SWEEPS)
+    for shift in shifts[::-1]:
+        _exchange(dealt, offered, shift, rng)
+    dealt = np.repeat(dealt, n_chains, 1)
+    for shift in shifts:
+        _exchange(dealt, offered, shift, rng)
+    return (dealt == old[:, None]).sum(0)
 
 
-def _exchanged(dealt: np.ndarray, offered: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One sweep: item i is paired with item s - i (modulo their number), s at random in each chain."""
-    n_chains, n = dealt.shape
-    items = np.arange(n)
-    partner = (rng.integers(n, size=(n_chains, 1)) - items) % n
-    other = np.take_along_axis(dealt, partner, 1)
-    fits = offered[items, other] & offered[partner, dealt]
-    return np.where(fits, other, dealt)
+def _exchange(dealt: np.ndarray, offered: np.ndarray, shift: int, rng: np.random.Generator) -> None:
+    """One sweep, in place: items i and shift - i (modulo their number) exchange picks with a chance of a half."""
+    items = np.arange(len(dealt))
+    partner = (shift - items) % len(dealt)
+    first, second = items[items < partner], partner[items < partner]
+    one, other = dealt[first], dealt[second]                                            # (pairs, chains)
+    row = offered.shape[1] * items[:, None]
+    swap = offered.take(row[first] + other) & offered.take(row[second] + one)           # of the flat array
+    swap &= rng.integers(2, size=one.shape, dtype=bool)
+    dealt[first], dealt[second] = np.where(swap, other, one), np.where(swap, one, other)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 LEVEL = 0.95
 N_DRAWS = 10_000
@@ -193,9 +193,10 @@ def mcnemar(only_first: int, only_second: int, mid_p: bool = False) -> float:
     n, smaller = only_first + only_second, min(only_first, only_second)
     if n == 0:
         return 1.0
-    p = 2 * float(stats.binom.cdf(smaller, n, 0.5))
+    pmf = _binomial(n, 0.5)
+    p = 2 * float(pmf[:smaller + 1].sum())
     if mid_p:
-        p -= float(stats.binom.pmf(smaller, n, 0.5))
+        p -= float(pmf[smaller])
     return _as_p(p)
 
 
@@ -256,11 +257,11 @@ def bootstrap_mean(values: np.ndarray, rng: np.random.Generator, level: float = 
         return Estimate(mean, mean, mean, n)
     draws = rng.multinomial(n, counts / n, n_draws) @ distinct / n              # (n_draws,)
     below = (np.mean(draws < mean - 1e-12) + np.mean(draws <= mean + 1e-12)) / 2
-    bias = stats.norm.ppf(np.clip(below, 1 / (2 * n_draws), 1 - 1 / (2 * n_draws)))
+    bias = special.ndtri(np.clip(below, 1 / (2 * n_draws), 1 - 1 / (2 * n_draws)))
     centered = values - mean                # in proportion to the jackknife's mean less its values, in this sign
     acceleration = float((centered ** 3).sum() / (6 * (centered ** 2).sum() ** 1.5))
-    z = stats.norm.ppf([(1 - level) / 2, (1 + level) / 2])
-    shares = stats.norm.cdf(bias + (bias + z) / (1 - acceleration * (bias + z)))
+    z = special.ndtri([(1 - level) / 2, (1 + level) / 2])
+    shares = special.ndtr(bias + (bias + z) / (1 - acceleration * (bias + z)))
     low, high = np.quantile(draws, np.clip(shares, 0, 1))
     return Estimate(mean, float(low), float(high), n)
 

@@ -138,6 +138,14 @@ def test_bca_is_scipys():
     assert ours.value == pytest.approx(values.mean())
 
 
+def test_bca_leans_to_the_side_of_the_long_tail_as_scipys_does():
+    values = np.array([0.0] * 40 + [1.0] * 4 + [3.0] * 2)
+    ours = bootstrap_mean(values, np.random.default_rng(0), n_draws=20_000)
+    theirs = scipy_stats.bootstrap((values,), np.mean, n_resamples=20_000, method="BCa",
+                                   rng=np.random.default_rng(1)).confidence_interval
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.025)
+
+
 def test_the_drop_of_images_leaves_out_what_was_not_answered():
     original = np.array([1, 1, 0, np.nan, 1])
     renewed = np.array([[1, 0], [np.nan, 0], [0, 0], [1, 1], [np.nan, np.nan]])
