@@ -58,9 +58,10 @@ def _verdict(model: ModelAudit) -> str:
     seeds = f"{len(model.instances)} seed{'s' if len(model.instances) > 1 else ''}"
     pairs = "" if drop.only_original is None else (
         f"; only the original right {drop.only_original}, only the renewed {drop.only_renewed}")
-    found = "higher than another draw's would be" if model.p_holm <= ALPHA else "not shown to be higher than a redraw's"
-    return (f"this benchmark: the original score is {found} (exact test on {drop.n} images, {seeds}, one-sided p "
-            f"{p_text(drop.p)}, Holm {p_text(model.p_holm)}{pairs}); change {drop_text(drop)} points")
+    found = ("the original items are answered better than fresh draws of them" if model.p_holm <= ALPHA else
+             "it is not shown that the original items are answered better than fresh draws of them")
+    return (f"this benchmark: {found} (exact test on {drop.n} images, {seeds}, one-sided p {p_text(drop.p)}, Holm "
+            f"{p_text(model.p_holm)}{pairs}); change {drop_text(drop)} points")
 
 
 def _of_images(model: ModelAudit) -> str:
@@ -97,13 +98,15 @@ def _power(model: ModelAudit) -> str:
     if plan is None:
         return ""
     if not plan.power:
-        return f"power: the renewed score leaves no room for a drop of 5 points on these {plan.n_images} images"
+        return (f"power: the renewed score leaves no room for a drop of {100 * plan.target:g} points on these "
+                f"{plan.n_images} images")
     found = ", ".join(f"{name} in {100 * power:.0f}%" for name, power in plan.power.items())
     images = f"{plan.images_needed:,} images" if plan.images_needed else "no number of images up to 20,000"
     seeds = f"{plan.seeds_needed} seeds" if plan.seeds_needed else "no number of seeds"
     smallest = "none" if plan.smallest_drop is None else f"{100 * plan.smallest_drop:.1f} points"
     return (f"power with {plan.n_images} images, {plan.n_seeds} seeds: a drop of {found} of audits; found four times "
-            f"in five: {smallest}; for 5 points it takes {images} at these seeds, or {seeds} on these images")
+            f"in five: {smallest}; for {100 * plan.target:g} points it takes {images} at these seeds, or {seeds} on "
+            "these images")
 
 
 def _sensitivity(model: ModelAudit) -> str:

@@ -26,8 +26,10 @@ PARSER = click.option("--parser", type=click.Choice(PARSERS), default="strict", 
 @PARSER
 @click.option("--looks", type=click.IntRange(min=1), metavar="N", help="How many seeds there will ever be, where one "
               "looks after each.  [default: without end]")
+@click.option("--drop", type=click.FloatRange(0, 100, min_open=True), default=5.0, show_default=True, metavar="POINTS",
+              help="The drop for which it is told how many images or seeds find it.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of bootstrap and simulations.")
-def audit(original, renewed, relabel, out, parser, looks, seed) -> None:
+def audit(original, renewed, relabel, out, parser, looks, drop, seed) -> None:
     """Is the score memory or sight?  Original against renewed items, with tests, intervals and power.
 
     \b
@@ -38,7 +40,7 @@ def audit(original, renewed, relabel, out, parser, looks, seed) -> None:
     from experiments.audit import write_audit
     from experiments.audit_text import as_text
     from rekey.audit import audit as run
-    report = run(original, renewed, relabel, parser, looks, seed)
+    report = run(original, renewed, relabel, parser, looks, drop / 100, seed)
     write_audit(report, out)
     click.echo(as_text(report))
     click.echo(f"\nRead {out / 'table.md'}, look at {out / 'audit.png'}; item by item: {out / 'flips.csv'}")

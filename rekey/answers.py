@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from rekey.cues import cues, verdicts
+from rekey.cues import CONDITION, DOUBT, NEGATION, REFUSAL, REVISION, cues, verdicts
 from rekey.errors import InputError
+from rekey.thinking import answer_start
 
 Parser = Literal["strict", "paper"]
 PARSERS = ("strict", "paper")
@@ -69,9 +69,6 @@ def paper_letter(text: str, cot: bool = False) -> str | None:
 
 _REACH = 300                    # characters after a cue in which its answer stands
 
-_THINKING = r"(?:seed:)?(?:think(?:ing)?|thought|reasoning)"
-_THINKING_ENDS = re.compile(rf"</{_THINKING}>|◁/think▷|\[/THINK\]|<\|channel\|>final<\|message\|>", re.IGNORECASE)
-_THINKING_BEGINS = re.compile(rf"<{_THINKING}>|◁think▷|\[THINK\]|<\|channel\|>analysis", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0f\ufeff]")
 _LATEX = re.compile(r"\\(?:text|mathbf|mathrm|textbf|textit|bf|rm)\s*\{([^{}]*)\}|\\(?=[()\[\]])")
 _MARKS = re.compile(r"[*_`$]+|^[ \t]*[#>]+[ \t]*|<\|(?!begin_of_box)[a-z_]{1,30}\|>"
@@ -82,19 +79,6 @@ _SENTENCE_ENDS = re.compile(        # begins with what it consumes, which is fou
 _TICKED = re.compile(
     r"(?<![A-Za-z])([A-Z])(?=\s?[)\].:|])(?:(?!(?<![A-Za-z])[A-Z]\s?[)\].:|])[^\n(]){0,80}?"
     r"(?:[:|=→–—-]\s*(?i:yes|true|correct|match(?:es)?)\b|[✓✔✅☑])")
-_NEGATION = re.compile(r"\b(?:not|never|neither|nor|no|\w{1,8}n't|cannot|rather than|instead of|incorrect|wrong|"
-                       r"ruled? out|eliminated?|unlikely|excluded?)\b|不", re.IGNORECASE)
-_DOUBT = re.compile(r"\b(?:wait|actually|reconsider|on second thought|looking again)\b", re.IGNORECASE)
-_REVISION = re.compile(rf"{_DOUBT.pattern}|\b(?:however|but|correction|therefore|thus|hence|so|final|finally|instead|"
-                       r"in conclusion)\b", re.IGNORECASE)
-_REFUSAL = re.compile(
-    r"\bnone of (?:the|these)\b|\bnone\b(?=\W*$)|\bno (?:correct|valid|suitable) (?:answer|option)|\bindeterminate\b"
-    r"|\b(?:in|not )(?:sufficient|enough) (?:information|detail)|\bN/A\b"
-    r"|(?:\bcannot|\bcan not|n't|\bunable to|\bnot (?:possible|able) to|\bimpossible to)\s+(?:be\s+)?"
-    r"(?:\w{1,20}\s+){0,2}?"
-    r"(?:determin|answer|identif|tell|see|say|provid|choos|select|verif|confirm|locat|find|discern|visible|make out)"
-    r"|\b(?:is|are) (?:no|not)\b[^.\n]{0,80}\bvisible|无法|不能确定|看不到", re.IGNORECASE)
-_CONDITION = re.compile(r"\b(?:if|whether|unless|suppose|assuming|assume)\b", re.IGNORECASE)
 _FORCED = re.compile(r"\b(?:if|assuming)\b[^,.]{0,80}\b(?:forced|must|had to|have to|question)\b[^,]{0,200},",
                      re.IGNORECASE)
 _CLAIM = re.compile(r"\s*(?:is|are|was|can|could|would|does|do|seems)(?:\b|n't)[^.\n]{0,40}", re.IGNORECASE)
@@ -121,12 +105,10 @@ def read_answer(text: str, options: Options) -> Reading:
         return Reading(text, "bare")
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
-    if any(sign in text for sign in "<[◁"):
-        if ends := deque(_THINKING_ENDS.finditer(text), maxlen=1):
-            text = text[ends[0].end():]
-        if _THINKING_BEGINS.search(text):
-            return Reading(None, "unfinished thinking")
-    if not (plain := _plain(text)):
+    start = answer_start(text)
+    if start is None:
+        return Reading(None, "unfinished thinking")
+    if not (plain := _plain(text[start:])):
         return Reading(None, "nothing")
     return _Text(plain, _Options(options)).reading()
 
@@ -207,13 +189,13 @@ class _Payload:
         if label is None:
             named, beyond = self.options.first(self.rest)
             if named is None:
-                return Reading(None, "refusal" if _REFUSAL.search(self.rest) else "nothing")
+                return Reading(None, "refusal" if REFUSAL.search(self.rest) else "nothing")
             return Reading(None, "contradiction") if self._alternative(beyond, named, True) else Reading(named, how)
         if label not in self.options.texts:
-            return Reading(None, "refusal" if _REFUSAL.search(self.rest) else "no such option")
+            return Reading(None, "refusal" if REFUSAL.search(self.rest) else "no such option")
         if named not in (None, label) or self._alternative(beyond, label, False):
             return Reading(None, "contradiction")
-        denied = (clause := _CLAIM.match(after)) and _NEGATION.search(clause[0])
+        denied = (clause := _CLAIM.match(after)) and NEGATION.search(clause[0])
         return Reading(None, "nothing") if denied else Reading(label, how)
 
     def label(self) -> tuple[str | None, str, bool]:
@@ -261,7 +243,7 @@ class _Text:
             return edges
         if declared.label in (edges.label, None):
             return declared
-        revised = _REVISION.search(self.text, declared_at, self.last_line_at)
+        revised = REVISION.search(self.text, declared_at, self.last_line_at)
         return edges if revised and edges == self._edge(self.lines[-1]) else Reading(None, "contradiction")
 
     def _declared(self) -> tuple[int, Reading | None]:
@@ -275,23 +257,23 @@ class _Text:
             before, after = self.text[max(0, cue.start() - 12):cue.start()], self.text[cue.end():cue.end() + _REACH]
             reading = _Payload(after.lstrip().split("\n")[0], self.options).reading("declared")
             clause = before[before.rfind(".") + 1:]
-            withdrawn = re.match(r"\s*not\b", after) or _CONDITION.search(clause) or _NEGATION.search(
+            withdrawn = re.match(r"\s*not\b", after) or CONDITION.search(clause) or NEGATION.search(
                 clause[clause.rfind(",") + 1:])
             if reading.how != "nothing" and not withdrawn:
                 found.append((cue.start(), reading))
         for verdict in verdicts(self.text):
             label = verdict[1] or verdict[2] or verdict[3]
-            if label in self.labels and not _NEGATION.search(verdict[0]):
+            if label in self.labels and not NEGATION.search(verdict[0]):
                 found.append((verdict.start(), Reading(label, "declared")))
         if not found:
             return 0, None
         found.sort(key=lambda pair: pair[0])
         last_at, last = found[-1]
-        if not self.finished and (self._goes_on(last_at) or _DOUBT.search(self.text, last_at)):
+        if not self.finished and (self._goes_on(last_at) or DOUBT.search(self.text, last_at)):
             return last_at, Reading(None, "unfinished")
         for at, reading in found[:-1]:
             concluded = last_at >= self.last_line_at and self.text.count("\n", at, last_at) > 1
-            revised = (word := _REVISION.search(self.text, at + 1)) and word.start() <= last_at
+            revised = (word := REVISION.search(self.text, at + 1)) and word.start() <= last_at
             if reading.label not in (last.label, None) and not concluded and not revised:
                 return last_at, Reading(None, "contradiction")
         return last_at, last
@@ -349,7 +331,7 @@ class _Text:
         opening = self.options.exactly(re.split(r"[,.;:!\n]", self.text, maxsplit=1)[0])
         if not opening or self.options.named(self.text) != [opening]:
             return None
-        return None if _REFUSAL.search(self.options.without(self.text)) else Reading(opening, "text")
+        return None if REFUSAL.search(self.options.without(self.text)) else Reading(opening, "text")
 
     def _ticked(self) -> Reading | None:
         """By the one option that a list of options says yes to."""
@@ -368,7 +350,7 @@ class _Text:
         for sentence in (sentence for sentence in reversed(self.sentences) if sentence not in listed):
             labels = {label.upper() for label in _BRACKETED.findall(sentence)} & self.labels
             if labels:
-                if len(labels) > 1 or _NEGATION.search(sentence):
+                if len(labels) > 1 or NEGATION.search(sentence):
                     return Reading(None, "contradiction" if len(labels) > 1 else "nothing")
                 return Reading(labels.pop(), "bracketed")
         return None
@@ -380,14 +362,14 @@ class _Text:
             last = last[forced.end():]
         named, beside = set(self.options.named(last)), self.options.without(last)
         letters = set(re.findall(_LONE, beside)) & self.labels
-        if not (forced and (named or letters)) and _REFUSAL.search(self.options.without(self.text)):
+        if not (forced and (named or letters)) and REFUSAL.search(self.options.without(self.text)):
             return Reading(None, "refusal")
         if not self.finished:
             return Reading(None, "unfinished")
         article = letters <= {"A", "I"} and letters != named    # then a letter does not outweigh a text
         if len(letters) > 1 or article and len(named) + len(letters) > 1:
             return Reading(None, "contradiction")
-        if not (letters or named) or _NEGATION.search(beside) or _CONDITION.search(beside):
+        if not (letters or named) or NEGATION.search(beside) or CONDITION.search(beside):
             return Reading(None, "nothing")
         return Reading(letters.pop(), "bare") if letters else Reading(named.pop(), "text")
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from rekey.answers import Parser
 from rekey.grading import Graded
-from rekey.planning import Plan, plan
+from rekey.planning import TARGET, Plan, plan
 from rekey.sequential import Look, looks
 from rekey.sheets import UNCERTAIN, Answers, Sheet, column, read_sheets
 from rekey.stale import Pick, StaleTest, stale_test
@@ -157,14 +157,16 @@ class Audit:
 
 
 def audit(original: Sequence[Path], renewed: Sequence[Path], relabel: Sequence[Path] = (), parser: Parser = "strict",
-          n_planned_looks: int | None = None, seed: int = 0, n_draws: int = N_DRAWS) -> Audit:
+          n_planned_looks: int | None = None, target_drop: float = TARGET, seed: int = 0,
+          n_draws: int = N_DRAWS) -> Audit:
     """Audit every model that answered the original and at least one renewed benchmark.
 
     Paths are files of responses (see `rekey evaluate`), with their shards.  n_planned_looks: how many seeds there will
-    ever be; None for a benchmark that is renewed without end.  seed: of the bootstrap and the simulations.
+    ever be; None for a benchmark that is renewed without end.  target_drop: for which images and seeds are planned.
+    seed: of the bootstrap and of the stale test's draws.
     """
     sheets, notes = read_sheets(original, renewed, relabel, parser)
-    models = [_audit_one(name, sheet, np.random.default_rng(seed), n_planned_looks, n_draws)
+    models = [_audit_one(name, sheet, np.random.default_rng(seed), n_planned_looks, target_drop, n_draws)
               for name, sheet in sheets.items()]                # each as if it were the only one
     adjusted = holm([model.drop.p for model in models])
     return Audit(parser, tuple(_with_holm(model, p) for model, p in zip(models, adjusted)), tuple(notes))
@@ -176,7 +178,7 @@ def _with_holm(model: ModelAudit, p: float | None) -> ModelAudit:
 
 # ------------------------------------------------------------------------------------- one model
 
-def _audit_one(name: str, sheet: Sheet, rng: np.random.Generator, n_planned_looks: int | None,
+def _audit_one(name: str, sheet: Sheet, rng: np.random.Generator, n_planned_looks: int | None, target_drop: float,
                n_draws: int) -> ModelAudit:
     images = sheet.images
     original, renewed = column(sheet.original, images), sheet.matrix(images)
@@ -197,7 +199,8 @@ def _audit_one(name: str, sheet: Sheet, rng: np.random.Generator, n_planned_look
                         whole),
         drop=drop, p_holm=None, drop_images=drop_of_images(original, renewed, rng, n_draws=n_draws),
         sensitivity=_sensitivity(sheet, images), parts=_parts(sheet, images), stale=_stale(everything, rng),
-        plan=plan(original, renewed), looks=looks(original, renewed, n_planned_looks), flips=_flips(sheet, images))
+        plan=plan(original, renewed, target_drop), looks=looks(original, renewed, n_planned_looks),
+        flips=_flips(sheet, images))
 
 
 def score(answers: Iterable[Graded]) -> Score:

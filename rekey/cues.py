@@ -1,4 +1,4 @@
-"""Where a text declares its answer: by a cue ("the answer is", "I choose"), or by a verdict ("C is correct").
+"""The words that tell an answer: cues ("the answer is", "I choose"), verdicts ("C is correct"), refusals, negations.
 
     for cue in cues(text):                      # re.Match; what is declared stands behind it
     for verdict in verdicts(text):              # one of its groups is the label
@@ -14,6 +14,21 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 MOST = 50                       # the last ones count; a text with more of them runs in a loop
+
+# What takes a statement back, changes one's mind, refuses, or makes it depend.
+NEGATION = re.compile(r"\b(?:not|never|neither|nor|no|\w{1,8}n't|cannot|rather than|instead of|incorrect|wrong|"
+                      r"ruled? out|eliminated?|unlikely|excluded?)\b|不", re.IGNORECASE)
+DOUBT = re.compile(r"\b(?:wait|actually|reconsider|on second thought|looking again)\b", re.IGNORECASE)
+REVISION = re.compile(rf"{DOUBT.pattern}|\b(?:however|but|correction|therefore|thus|hence|so|final|finally|instead|"
+                      r"in conclusion)\b", re.IGNORECASE)
+REFUSAL = re.compile(
+    r"\bnone of (?:the|these)\b|\bnone\b(?=\W*$)|\bno (?:correct|valid|suitable) (?:answer|option)|\bindeterminate\b"
+    r"|\b(?:in|not )(?:sufficient|enough) (?:information|detail)|\bN/A\b"
+    r"|(?:\bcannot|\bcan not|n't|\bunable to|\bnot (?:possible|able) to|\bimpossible to)\s+(?:be\s+)?"
+    r"(?:\w{1,20}\s+){0,2}?"
+    r"(?:determin|answer|identif|tell|see|say|provid|choos|select|verif|confirm|locat|find|discern|visible|make out)"
+    r"|\b(?:is|are) (?:no|not)\b[^.\n]{0,80}\bvisible|无法|不能确定|看不到", re.IGNORECASE)
+CONDITION = re.compile(r"\b(?:if|whether|unless|suppose|assuming|assume)\b", re.IGNORECASE)
 
 _IS = (r"(?:is|was|be|would be|should be|must be|will be|seems to be|appears to be|could be|has to be)\b"
        r"(?:\s+(?:most )?(?:likely|probably|therefore|thus|clearly))?")

@@ -13,6 +13,8 @@ import ast
 import json
 import multiprocessing
 import os
+import sys
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -85,9 +87,13 @@ def grade(path: Path, parser: Parser = "strict") -> Iterator[Graded]:
 
 
 def grade_files(paths: Iterable[Path], parser: Parser = "strict") -> dict[Path, list[Graded]]:
-    """What `grade` gives of each file; of many megabytes at once on all cores."""
+    """What `grade` gives of each file; of many megabytes at once on all cores.
+
+    Only a process with one thread may be forked, which one that has loaded torch is not.
+    """
     paths = list(dict.fromkeys(paths))
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1       # where forking is safe
+    forkable = hasattr(os, "sched_getaffinity") and threading.active_count() == 1 and "torch" not in sys.modules
+    n_cores = len(os.sched_getaffinity(0)) if forkable else 1
     size = sum(file.stat().st_size for path in paths for file in response_files(path))
     if size < FORK_FROM_BYTES or min(n_cores, len(paths)) < 2:
         return {path: list(grade(path, parser)) for path in paths}

@@ -30,7 +30,7 @@ class Plan:
     """Of a one-sided test at level 0.05.
 
     power: chance to find a drop of 5 and of 10 points, with these images and seeds.  smallest_drop: that is found four
-    times in five; None where no drop is.  images_needed, seeds_needed: to find 5 points four times in five, all else as
+    times in five; None where no drop is.  images_needed, seeds_needed: to find `target` four times in five, all else as
     it is; None where no number up to 20,000 images, or 50 seeds, does it.
     """
 
@@ -40,26 +40,28 @@ class Plan:
     smallest_drop: float | None
     images_needed: int | None
     seeds_needed: int | None
+    target: float = TARGET
 
 
-def plan(original: np.ndarray, renewed: np.ndarray) -> Plan | None:
-    """original: (n,), renewed: (n, seeds) of 1, 0 or nan; None where nothing was answered."""
+def plan(original: np.ndarray, renewed: np.ndarray, target: float = TARGET) -> Plan | None:
+    """original: (n,), renewed: (n, seeds) of 1, 0 or nan; None where nothing was answered.  target: a drop."""
     used = ~np.isnan(original) & ~np.isnan(renewed).all(1)
     n, n_seeds = int(used.sum()), renewed.shape[1]
     if n == 0:
         return None
     difficulty = Difficulty.of(renewed[used])
-    if difficulty.headroom < TARGET:
-        return Plan(n, n_seeds, {}, None, None, None)
+    if difficulty.headroom < target:
+        return Plan(n, n_seeds, {}, None, None, None, target)
 
-    def power(images: int = n, seeds: int = n_seeds, drop: float = TARGET) -> float:
+    def power(images: int = n, seeds: int = n_seeds, drop: float = target) -> float:
         return approximate_power(images, seeds, drop, difficulty)
 
     steps = np.arange(1, int(difficulty.headroom * 200) + 1) / 200                          # half points
-    return Plan(n, n_seeds, {f"{100 * drop:.0f} pp": power(drop=drop) for drop in DROPS if drop <= difficulty.headroom},
+    told = {f"{100 * drop:g} pp": power(drop=drop) for drop in sorted({*DROPS, target}) if drop <= difficulty.headroom}
+    return Plan(n, n_seeds, told,
                 next((float(drop) for drop in steps if power(drop=drop) >= WANTED), None),
                 next((images for images in _sizes() if power(images) >= WANTED), None),
-                next((seeds for seeds in SEEDS if power(seeds=seeds) >= WANTED), None))
+                next((seeds for seeds in SEEDS if power(seeds=seeds) >= WANTED), None), target)
 
 
 def _sizes() -> Iterator[int]:

@@ -24,5 +24,7 @@ def thoughts_end(text: str) -> int:
 
 def answer_start(text: str) -> int | None:
     """Index of the first character of the answer; None where a thought does not end."""
+    if not any(sign in text for sign in "<[◁"):             # as most texts are
+        return 0
     start = thoughts_end(text)
     return None if _BEGINS.search(text, start) else start

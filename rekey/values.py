@@ -12,17 +12,11 @@ from __future__ import annotations
 
 import re
 
-from rekey.answers import (
-    _CONDITION,
-    _NEGATION,
-    _REFUSAL,
-    _REVISION,
-    _THINKING_BEGINS,
-    _THINKING_ENDS,
-    Reading,
-)
+from rekey.answers import Reading
+from rekey.cues import CONDITION, NEGATION, REFUSAL, REVISION
 from rekey.quantities import LONGEST, plain, quantity
 from rekey.sameness import ROUGHLY, YES_OR_NO, same_value
+from rekey.thinking import answer_start
 
 __all__ = ["read_value", "same_value"]
 
@@ -66,11 +60,10 @@ def read_value(text: str) -> Reading:
 
     how: "declared" (in a box, or "the answer is 5"), "bare" (5), "leading" (Yes, there is one), "said" (so x = 5.).
     """
-    if ends := [found.end() for found in _THINKING_ENDS.finditer(text)]:
-        text = text[ends[-1]:]
-    elif _THINKING_BEGINS.search(text):
+    start = answer_start(text)
+    if start is None:
         return Reading(None, "unfinished thinking")
-    text = re.sub(r"[^\S\n]+", " ", text[-READ_AT_MOST:].replace("：", ":"))
+    text = re.sub(r"[^\S\n]+", " ", text[start:][-READ_AT_MOST:].replace("：", ":"))
     boxed = _boxed(text)
     if boxed is not None:
         return _payload(boxed, boxed=True) if boxed else Reading(None, "unfinished")
@@ -89,7 +82,7 @@ def read_value(text: str) -> Reading:
     if declared.label is None or same_value(edge.label or "", declared.label):
         return declared
     last = _bare(lines[-1])
-    revised = last is not None and _REVISION.search(text, at, text.rfind(lines[-1]))
+    revised = last is not None and REVISION.search(text, at, text.rfind(lines[-1]))
     return last if revised else Reading(None, "contradiction")
 
 
@@ -134,7 +127,7 @@ def _payload(text: str, how: str = "declared", boxed: bool = False) -> Reading:
     shown = plain(value)
     if not shown or shown in ("...", "[]", "answer", "your answer"):
         return Reading(None, "nothing")
-    if shown.casefold() != "none" and _REFUSAL.search(value):
+    if shown.casefold() != "none" and REFUSAL.search(value):
         return Reading(None, "refusal")
     if not boxed and len(shown.split()) > MOST_WORDS and quantity(shown) is None and not re.search(r"[\\=^{]", value):
         return Reading(None, "nothing")
@@ -149,7 +142,7 @@ def _declared(text: str) -> tuple[int, Reading | None]:
         if cue[0].endswith("\n") and not _EMPTY_LINE.fullmatch(before.rpartition("\n")[2]):
             continue                                              # a line that only ends in "answer"
         clause = _SENTENCE_ENDS.split(before)[-1]
-        if _NO_DECLARATION.match(after) or _CONDITION.search(clause) or _NEGATION.search(clause[-12:]):
+        if _NO_DECLARATION.match(after) or CONDITION.search(clause) or NEGATION.search(clause[-12:]):
             continue
         line = next((line for line in after.splitlines() if not _EMPTY_LINE.fullmatch(line)), "")
         sentence = _SENTENCE_ENDS.split(line.strip())[0]
@@ -161,7 +154,7 @@ def _declared(text: str) -> tuple[int, Reading | None]:
     last_at, last = found[-1]
     for at, reading in found[:-1]:
         if reading.label and last.label and not same_value(reading.label, last.label) \
-                and not _REVISION.search(text, at + 1, last_at + 1):
+                and not REVISION.search(text, at + 1, last_at + 1):
             return last_at, Reading(None, "contradiction")
     return last_at, last
 
@@ -174,7 +167,7 @@ def _edge(lines: list[str]) -> Reading | None:
     if last is None and lines[-2].endswith(":") and len(lines[-1].split()) <= 4:
         last = _payload(lines[-1], "bare")
     if first and last and not same_value(last.label or "", first.label or ""):
-        return last if any(map(_REVISION.search, lines[1:-1])) else Reading(None, "contradiction")
+        return last if any(map(REVISION.search, lines[1:-1])) else Reading(None, "contradiction")
     return last or first
 
 
@@ -203,7 +196,7 @@ def _said(text: str, lines: list[str]) -> Reading:
     while len(sentences) > 1 and _CLOSING.match(sentences[-1]):
         sentences.pop()
     last = sentences[-1]
-    if _REFUSAL.search(text) and plain(text).casefold() != "none":
+    if REFUSAL.search(text) and plain(text).casefold() != "none":
         return Reading(None, "refusal")
     if last.endswith(("?", "...", ":", ",")):
         return Reading(None, "unfinished" if len(sentences) > 1 or not last.endswith("?") else "nothing")
@@ -225,7 +218,7 @@ def _conclusion(sentence: str, alone: bool) -> Reading:
     final = clauses[-1]
     concluded = _CONCLUSION.match(final) or len(clauses) > 1 and _CONCLUSION.fullmatch(clauses[-2] + " ")
     value = _linked(final, bool(alone or concluded))
-    if value is None or _HEDGE.search(final) or _CONDITION.search(sentence) or _NEGATION.search(final):
+    if value is None or _HEDGE.search(final) or CONDITION.search(sentence) or NEGATION.search(final):
         return Reading(None, "nothing")
     others = [] if concluded else [_linked(clause, alone) for clause in clauses[:-1]]
     if any(other is not None and not same_value(other, value) for other in others):

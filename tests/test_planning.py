@@ -73,3 +73,12 @@ def test_any_size_gives_shares_and_counts_within_bounds(n, n_seeds, mean):
     assert all(0 <= share <= 1 for share in found.power.values())
     assert found.images_needed is None or 10 <= found.images_needed <= MOST_IMAGES
     assert found.seeds_needed is None or found.seeds_needed in SEEDS
+
+
+def test_a_plan_is_for_the_drop_that_is_asked_for():
+    five, three = (plan(*answers(191, 3, mean=0.75), target=target) for target in (0.05, 0.03))
+    assert three.images_needed > 2 * five.images_needed and three.target == 0.03
+    assert list(three.power) == ["3 pp", "5 pp", "10 pp"] and three.power["5 pp"] == five.power["5 pp"]
+    difficulty = Difficulty.of(answers(191, 3, mean=0.75)[1])
+    assert approximate_power(three.images_needed, 3, 0.03, difficulty) >= 0.8
+    assert approximate_power(int(0.9 * three.images_needed), 3, 0.03, difficulty) < 0.8
