@@ -18,6 +18,7 @@ from probes import decode as decode_module
 from probes import prefix, recorder
 from probes import swap as swap_module
 from probes.decode import decode
+from probes.encoding import Prompter
 from probes.interpose import interposed, text_attention_modules
 from probes.layout import EncodedImage, Prompt
 from probes.prefix import fork, prefill
@@ -199,8 +200,8 @@ def test_a_prompt_with_another_token_fails(qwen, monkeypatch):
 
 
 def test_other_pixels_than_the_processor_s_fail(qwen, monkeypatch):
-    right = LocalVLM.encode_image
-    monkeypatch.setattr(LocalVLM, "encode_image", lambda self, image: right(self, 255 - image))
+    right = Prompter.encode_image
+    monkeypatch.setattr(Prompter, "encode_image", lambda self, image: right(self, 255 - image))
     assert one(qwen, "prompt ids = the processor's").failed
 
 
