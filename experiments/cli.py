@@ -19,7 +19,7 @@ from rekey.errors import InputError, Interrupted, WorkerLost
 EXIT_INPUT, EXIT_SOME_FAILED, EXIT_RESUMABLE = 2, 3, 75
 
 COMMANDS = {
-    "demo": ("experiments.cli_demo", "Renew real photographs three times on this machine; a page to open."),
+    "demo": ("experiments.cli_demo", "Renew real photographs, swap an image, audit two models; a page to open."),
     "slots": ("experiments.cli_slots", "Annotations: check, preview, measure, import, label-config."),
     "sample": ("experiments.cli_sample", "Draw sampling records and questions for a seed; no pixels."),
     "generate": ("experiments.cli_generate", "Make a fresh, certified benchmark instance from slots and images."),
@@ -93,6 +93,8 @@ def main() -> None:
     Start here:  rekey demo --out demo
     Your data:   rekey slots check slots.jsonl --images photos
                  rekey generate --slots slots.jsonl --images photos --seed 1 --out runs/seed1
+    A model:     rekey evaluate --items runs/seed1 --model NAME --out responses/seed1.jsonl
+                 rekey audit --original responses/original.jsonl --renewed responses/seed1.jsonl --out audit
     """
 
 
