@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.audit_text import as_markdown
+from experiments.figures import COLORS, in_lines, plain, save
 from experiments.tables import as_csv
 from rekey import store
 from rekey.audit import Audit, ModelAudit, Part, Score
@@ -26,7 +26,6 @@ from rekey.stats import Estimate, ExchangeTest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLORS = {"original": "#1f4e79", "relabel": "#7f7f7f", "renewed": "#c8501e"}
 THIS, LIKE = "#222222", "#8a8a8a"           # intervals for this benchmark, for images like these
 
 
@@ -36,7 +35,7 @@ def write_audit(audit: Audit, out: Path) -> None:
     store.write_atomic(out / "table.md", as_markdown(audit))
     store.write_atomic(out / "table.csv", as_csv(csv_rows(audit)))
     store.write_atomic(out / "flips.csv", as_csv(_flip_rows(audit)))
-    audit_figure(audit).savefig(out / "audit.png")
+    save(audit_figure(audit), out / "audit.png")
 
 
 _CSV_HEAD = ("model", "condition", "split", "part", "n", "n_right", "accuracy", "low", "high", "chance", "corrected",
@@ -98,16 +97,13 @@ def audit_figure(audit: Audit) -> Figure:
             _dot(right, this, row + 0.13, THIS, "this benchmark (exact)")
             _dot(right, Estimate(-like.value, -like.high, -like.low, like.n), row - 0.13, LIKE,
                  "images like these (bootstrap)")
-    left.set_yticks(range(len(models)), [textwrap.fill(model.name, 26) for model in models], fontsize=8)
+    left.set_yticks(range(len(models)), [in_lines(model.name, 26) for model in models], fontsize=8)
     left.set_xlabel("accuracy, %", fontsize=8)
     right.set_xlabel("change from original to renewed, points", fontsize=8)
     right.axvline(0, color="#888888", linewidth=0.8, zorder=0)
     for axis in (left, right):
         axis.locator_params(axis="x", nbins=7)
-        axis.tick_params(labelsize=8, length=0)
-        axis.grid(axis="x", color="#e6e6e6", linewidth=0.7)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right", "left"]].set_visible(False)
+        plain(axis, "x")
         if named := dict(zip(*axis.get_legend_handles_labels()[::-1])):         # one of each name
             axis.legend(named.values(), named.keys(), fontsize=7.5, frameon=False, loc="lower center",
                         bbox_to_anchor=(0.5, 1.0), ncols=3)

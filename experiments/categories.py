@@ -11,9 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.figures import bars
-from experiments.study import ORIGINAL, RENEWED, Study, benchmarks, experiment, need, of_name
+from experiments.study import ORIGINAL, RENEWED, Study, audited, experiment
 from experiments.tables import counts, drop_text, percent, points
-from rekey.audit import audit
 from rekey.stats import Estimate
 
 KINDS = ("attribute", "position")
@@ -23,10 +22,7 @@ KINDS = ("attribute", "position")
 @ORIGINAL
 @RENEWED
 def main(study: Study, original: Path | None, renewed: tuple[Path, ...]) -> None:
-    asks = benchmarks(study, original, renewed=renewed)
-    need(asks, "original", "renewed")
-    files = study.ask(asks)
-    report = audit(of_name(files, "original"), of_name(files, "renewed"), parser=study.parser)
+    report = audited(study, original, renewed)
     rows = [("model", "kind", "images", "original", "renewed", "renewed_corrected", "drop", "drop_low", "drop_high")]
     text = [("model", "kind", "images", "original", "renewed", "renewed over chance", "change [95%]",
              "unread / cut off / failed")]

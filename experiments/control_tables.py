@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiments.tables import markdown_table
 from probes.controls.cards import ALIASES, control_names, read_card
 
 KINDS = {"color": "color (chance 25)", "lr": "left/right (50)", "ab": "above/below (50)"}
@@ -23,7 +24,7 @@ SWAPS = ("probe, trained phrases", "probe, held-out phrases", "second turn, trai
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+    return markdown_table((head, *rows)).rstrip("\n")
 
 
 def _shown(scores: dict[str, list], key: str) -> str:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.figures import lines
-from experiments.study import ORIGINAL, RENEWED, Study, benchmarks, experiment, need, of_name
+from experiments.study import ORIGINAL, RENEWED, Study, audited, experiment
 from experiments.tables import counts, drop_text, percent
-from rekey.audit import AREAS_PX2, area_class, audit
+from rekey.audit import AREA_CLASSES
 from rekey.stats import Estimate
 
 
@@ -23,10 +23,7 @@ from rekey.stats import Estimate
 @ORIGINAL
 @RENEWED
 def main(study: Study, original: Path | None, renewed: tuple[Path, ...]) -> None:
-    asks = benchmarks(study, original, renewed=renewed)
-    need(asks, "original", "renewed")
-    files = study.ask(asks)
-    report = audit(of_name(files, "original"), of_name(files, "renewed"), parser=study.parser)
+    report = audited(study, original, renewed)
     rows = [("model", "split", "part", "images", "answers", "original", "renewed", "drop", "drop_low", "drop_high")]
     text = [("model", "part", "images", "original", "renewed", "change [95%]", "unread / cut off / failed")]
     drawn = {}
@@ -42,8 +39,7 @@ def main(study: Study, original: Path | None, renewed: tuple[Path, ...]) -> None
                          counts(part.renewed)))
         drawn[model.name] = {part.name: Estimate(part.renewed.accuracy.value, None, None, part.renewed.n)
                              for part in model.parts if part.split == "edit area"}
-    classes = [area_class(edge) for edge in (0, *AREAS_PX2)]
-    study.write(rows, text, lines(drawn, classes, "renewed accuracy, %"), report.notes)
+    study.write(rows, text, lines(drawn, AREA_CLASSES, "renewed accuracy, %"), report.notes)
 
 
 if __name__ == "__main__":

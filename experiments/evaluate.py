@@ -67,7 +67,6 @@ class Summary:
     n_truncated: int
     below_one_token: tuple[str, ...]
     """Items of which an edit region is smaller than one image token, as the model saw it."""
-    elapsed_s: float
 
 
 def evaluate(job: EvaluateJob, progress: Callable[[int, int], None] = lambda done, total: None,
@@ -85,7 +84,6 @@ def evaluate(job: EvaluateJob, progress: Callable[[int, int], None] = lambda don
 
 def _evaluate(job: EvaluateJob, progress: Callable[[int, int], None], stop: threading.Event,
               vlm: VLM | None) -> Summary:
-    started = time.time()
     identity = job.model.identity()
     questions = make_questions(*read_benchmark(job.items, job.limit), identity, job.settings)
     batches = [questions[n:n + job.batch_size] for n in range(0, len(questions), job.batch_size)]
@@ -107,7 +105,7 @@ def _evaluate(job: EvaluateJob, progress: Callable[[int, int], None], stop: thre
             progress(n_before + len(responses), n_mine)
     if n_before + len(responses) < n_mine:
         raise Interrupted(f"{n_before + len(responses)} of {n_mine} questions asked")
-    return _summary(n_mine, n_before, responses, time.time() - started)
+    return _summary(n_mine, n_before, responses)
 
 
 def read_benchmark(items: Path, limit: int | None = None) -> tuple[list[Item], Path]:
@@ -180,13 +178,13 @@ def _loaded_once(model: ModelSpec) -> VLM:
     return model.on_gpu_of(worker_number() or 0).load()
 
 
-def _summary(n_questions: int, n_resumed: int, responses: list[Response], elapsed_s: float) -> Summary:
+def _summary(n_questions: int, n_resumed: int, responses: list[Response]) -> Summary:
     answers = [response for response in responses if response.generation is not None]
     return Summary(n_questions, n_resumed,
                    tuple(f"{response.item.item_id}: {response.error}" for response in responses if response.error),
                    sum(response.generation.finish == "length" for response in answers),
                    tuple(response.item.item_id for response in answers
-                         if response.edit_tokens is not None and response.edit_tokens < 1), elapsed_s)
+                         if response.edit_tokens is not None and response.edit_tokens < 1))
 
 
 def report_lines(summary: Summary) -> list[str]:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rekey.stats import Estimate
+from rekey.store import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,12 +24,19 @@ COLORS = {"original": "#1f4e79", "relabel": "#7f7f7f", "renewed": "#c8501e", "at
 _OTHERS = ("#1f4e79", "#c8501e", "#2a7f62", "#b58900", "#7f7f7f", "#6a4c93")
 
 
+def save(figure: Figure, path: Path) -> None:
+    """A PNG, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_atomic(path, picture.getvalue())
+
+
 def plain(axis: Axes, grid: str = "y") -> None:
     """The look of all figures: no frame, a light grid."""
     axis.tick_params(labelsize=8, length=0)
     axis.grid(axis=grid, color="#e6e6e6", linewidth=0.7)
     axis.set_axisbelow(True)
-    axis.spines[["top", "right", "left" if grid == "y" else "top"]].set_visible(False)
+    axis.spines[["top", "right", "left"]].set_visible(False)
 
 
 def color_of(name: str, index: int) -> str:

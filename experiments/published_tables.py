@@ -13,9 +13,7 @@ a response without one is wrong; of several responses to an item the last one co
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,8 @@ from pathlib import Path
 import click
 
 from experiments.progress import aligned
+from experiments.study import Command
+from experiments.tables import as_csv, percent
 from rekey import store
 from rekey.answers import PARSERS, parse_answer
 from rekey.errors import InputError
@@ -138,10 +138,6 @@ def discordant(lines: Sequence[Line], read: Sequence[str | None], model: str) ->
 
 # ------------------------------------------------------------------------------------------ printing
 
-def percent(share: float | None) -> str:
-    return "n/a" if share is None else f"{100 * share:.1f}"
-
-
 def spread(cell: Cell | None) -> str:
     """"75.7 +- 5.4", or the mean alone where there is one seed."""
     if cell is None:
@@ -194,19 +190,12 @@ correct, and counted in the last column.  The published average drop (9.9) comes
 9.8."""
 
 
-def write_csv(path: Path, cells: Sequence[Cell]) -> None:
-    out = io.StringIO()
+def csv_rows(cells: Sequence[Cell]) -> list[tuple]:
     names = [field.name for field in dataclasses.fields(Cell)]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    for cell in cells:
-        values = (getattr(cell, name) for name in names)
-        writer.writerow(["" if value is None else f"{value:.6f}" if isinstance(value, float) else value
-                         for value in values])
-    store.write_atomic(path, out.getvalue())
+    return [tuple(names), *(tuple(getattr(cell, name) for name in names) for cell in cells)]
 
 
-@click.command()
+@click.command("published_tables", cls=Command)
 @click.option("--logs", required=True, multiple=True, type=click.Path(path_type=Path), metavar="FILE",
               help="Response lines, plain or gzipped; more than once for more files.")
 @click.option("--items", required=True, type=click.Path(path_type=Path), metavar="FILE", help="What was asked.")
@@ -214,14 +203,9 @@ def write_csv(path: Path, cells: Sequence[Cell]) -> None:
 @click.option("--parser", type=click.Choice(PARSERS), default="paper", show_default=True, help="Of table.csv.")
 def main(logs: tuple[Path, ...], items: Path, out: Path, parser: str) -> None:
     """Re-derive the published ReKey tables from response logs."""
-    try:
-        lines = read_lines(logs, items)
-    except InputError as error:
-        for problem in error.problems:
-            click.echo(f"published_tables: {problem}", err=True)
-        raise SystemExit(2) from None
+    lines = read_lines(logs, items)
     read = {name: read_answers(lines, name) for name in PARSERS}
-    write_csv(out / "table.csv", table(lines, read[parser]))
+    store.write_atomic(out / "table.csv", as_csv(csv_rows(table(lines, read[parser]))))
     if text := report(lines, read):
         click.echo(f"{text}\n\n{EXPLANATION}\n")
     click.echo(f"{len(lines)} responses; {out / 'table.csv'} holds every model, mode, condition and split "

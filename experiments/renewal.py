@@ -15,8 +15,7 @@ from pathlib import Path
 
 from experiments.audit import audit_figure, csv_rows, write_audit
 from experiments.audit_text import main_table
-from experiments.study import ORIGINAL, RELABEL, RENEWED, Study, benchmarks, experiment, need, of_name
-from rekey.audit import audit
+from experiments.study import ORIGINAL, RELABEL, RENEWED, Study, audited, experiment
 
 
 @experiment("renewal")
@@ -24,10 +23,7 @@ from rekey.audit import audit
 @RELABEL
 @RENEWED
 def main(study: Study, original: Path | None, relabel: Path | None, renewed: tuple[Path, ...]) -> None:
-    asks = benchmarks(study, original, relabel, renewed)
-    need(asks, "original", "renewed")
-    files = study.ask(asks)
-    report = audit(of_name(files, "original"), of_name(files, "renewed"), of_name(files, "relabel"), study.parser)
+    report = audited(study, original, renewed, relabel)
     write_audit(report, study.out / "audit")
     study.write(list(csv_rows(report)), main_table(report), audit_figure(report), report.notes)
 

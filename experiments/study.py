@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.cli import EXIT_SOME_FAILED, ReportedErrors
+from experiments.figures import save
 from experiments.progress import Progress, aligned
 from experiments.tables import as_csv, markdown_table
 from rekey import store
 from rekey.answers import PARSERS, Parser
+from rekey.audit import Audit, audit
 from rekey.errors import InputError
 from rekey.evaluate import MAX_NEW_TOKENS, Settings
 from rekey.prompts import PromptStyle
@@ -123,7 +125,7 @@ class Study:
         """rows: numbers for table.csv, head first.  text: the same for people, table.md and the terminal."""
         store.write_atomic(self.out / f"{TABLE}.csv", as_csv(rows))
         store.write_atomic(self.out / f"{TABLE}.md", markdown_table(text) + "".join(f"\n{note}\n" for note in notes))
-        figure.savefig(self.out / FIGURE)
+        save(figure, self.out / FIGURE)
         settings = {"models": [model.name for model in self.models], "parser": self.parser, "show": self.show,
                     **dataclasses.asdict(self.settings)}
         store.write_json(self.out / "run.json", store.run_manifest(settings, self.started))
@@ -209,6 +211,14 @@ def benchmarks(study: Study, original: Path | None, relabel: Path | None = None,
     if not asks:
         raise InputError("no benchmark: give --original, --relabel or --renewed, or --show where responses are stored")
     return asks
+
+
+def audited(study: Study, original: Path | None, renewed: Sequence[Path], relabel: Path | None = None) -> Audit:
+    """The audit of the study's models on these benchmarks, which are asked first."""
+    asks = benchmarks(study, original, relabel, renewed)
+    need(asks, "original", "renewed")
+    files = study.ask(asks)
+    return audit(of_name(files, "original"), of_name(files, "renewed"), of_name(files, "relabel"), study.parser)
 
 
 def need(asks: Mapping[str, Any], *names: str) -> None:

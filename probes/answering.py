@@ -32,10 +32,15 @@ from rekey.records import Generation
 
 
 def load_local(name: str, dtype: str = "auto", device_map: str | dict = "auto", attention: str = "auto",
-               min_pixels: int | None = None, max_pixels: int | None = None, revision: str | None = None) -> VLM:
-    """A local model ready to be asked (arguments as those of `load_vlm`)."""
+               min_pixels: int | None = None, max_pixels: int | None = None, revision: str | None = None,
+               zoom_steps: int | None = None) -> VLM:
+    """A local model ready to be asked (arguments as those of `load_vlm`).  zoom_steps: how often it may zoom."""
     if in_probe_engine(name, revision):
-        return EngineVLM(load_vlm(name, dtype, device_map, attention, min_pixels, max_pixels, revision))
+        vlm = load_vlm(name, dtype, device_map, attention, min_pixels, max_pixels, revision)
+        return EngineVLM(vlm) if zoom_steps is None else ZoomingVLM(vlm, zoom_steps)
+    if zoom_steps is not None:
+        raise InputError(f"{name}: only models of the probe engine can be shown cut-outs in later turns; leave "
+                         "--zoom-steps out")
     if min_pixels is not None or max_pixels is not None:
         raise InputError(f"{name}: min_pixels and max_pixels are for families of the probe engine; leave them out, the "
                          "processor of this model has its own sizes")
@@ -44,14 +49,6 @@ def load_local(name: str, dtype: str = "auto", device_map: str | dict = "auto", 
     attention, reason = choose_attention(attention, torch.device("cuda" if on_gpu else "cpu"), kind)
     model, processor = load_any(name, kind, checked_device(device_map), attention, revision)
     return GeneratingVLM(name, model, processor, attention, reason)
-
-
-def load_zooming(steps: int, name: str, *load_options: Any) -> VLM:
-    """A local model that may zoom into the picture up to `steps` times; arguments as those of `load_vlm`."""
-    if not in_probe_engine(name, load_options[-1]):
-        raise InputError(f"{name}: only models of the probe engine can be shown cut-outs in later turns; leave "
-                         "--zoom-steps out")
-    return ZoomingVLM(load_vlm(name, *load_options), steps)
 
 
 class EngineVLM:

@@ -107,14 +107,10 @@ class ModelSpec:
         return replace(self, device_map=f"cuda:{worker % n_gpus}") if alone else self
 
     def load(self) -> VLM:
-        if self.zoom_steps is not None:
-            from probes.answering import load_zooming
-            return load_zooming(self.zoom_steps, self.name, self.dtype, self.device_map, self.attention,
-                                self.min_pixels, self.max_pixels, self.revision)
         if self.backend == "hf":
             from probes.answering import load_local
             return load_local(self.name, self.dtype, self.device_map, self.attention, self.min_pixels, self.max_pixels,
-                              self.revision)
+                              self.revision, self.zoom_steps)
         if self.backend == "vllm":
             from probes.vllm import load_engine
             return load_engine(self.name, self.dtype, self.min_pixels, self.max_pixels, self.revision)

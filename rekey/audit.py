@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -169,11 +169,7 @@ def audit(original: Sequence[Path], renewed: Sequence[Path], relabel: Sequence[P
     models = [_audit_one(name, sheet, np.random.default_rng(seed), n_planned_looks, target_drop, n_draws)
               for name, sheet in sheets.items()]                # each as if it were the only one
     adjusted = holm([model.drop.p for model in models])
-    return Audit(parser, tuple(_with_holm(model, p) for model, p in zip(models, adjusted)), tuple(notes))
-
-
-def _with_holm(model: ModelAudit, p: float | None) -> ModelAudit:
-    return ModelAudit(**{**vars(model), "p_holm": p})
+    return Audit(parser, tuple(replace(model, p_holm=p) for model, p in zip(models, adjusted)), tuple(notes))
 
 
 # ------------------------------------------------------------------------------------- one model

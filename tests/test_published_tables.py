@@ -93,7 +93,7 @@ def test_logs_of_another_model_give_a_row_and_no_published_table(tmp_path):
     assert CliRunner().invoke(main, words).exit_code == 0
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").open(encoding="utf-8")))
     assert [(row["split"], row["n"], row["accuracy"], row["sd"]) for row in rows] == [
-        ("all", "1", "1.000000", ""), ("attribute", "1", "1.000000", ""), ("position", "0", "", "")]
+        ("all", "1", "1", ""), ("attribute", "1", "1", ""), ("position", "0", "", "")]
 
 
 @pytest.mark.parametrize("rows, items, message", (

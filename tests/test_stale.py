@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from benchmarks.audit_tests import naive_stale_p
 from rekey import stale
 from rekey.stale import Pick, stale_test
 
@@ -24,19 +25,6 @@ def picks_of(rng, n, weights=UNEVEN, pull=1.0, old_weights=None):
         picked = rng.choice(options, p=drawn / drawn.sum())
         found.append(Pick(tuple(COLORS[n] for n in options), COLORS[old], COLORS[picked]))
     return found
-
-
-def naive_p(picks):
-    """Cochran-Mantel-Haenszel over colors, one-sided and normal, that counts each answer for all of its options."""
-    excess = variance = 0.0
-    for color in COLORS:
-        as_old = [pick.picked == color for pick in picks if pick.old == color]
-        as_placebo = [pick.picked == color for pick in picks if color in pick.options and pick.old != color]
-        n, n_old, n_picked = len(as_old) + len(as_placebo), len(as_old), sum(as_old) + sum(as_placebo)
-        if n > 1:
-            excess += sum(as_old) - n_old * n_picked / n
-            variance += n_old * (n - n_old) * n_picked * (n - n_picked) / (n * n * (n - 1))
-    return scipy_stats.norm.sf(excess / np.sqrt(variance)) if variance else 1.0
 
 
 @pytest.fixture
@@ -60,7 +48,7 @@ def test_counting_each_answer_for_all_of_its_options_would_raise_false_alarms(qu
     naive, ours = [], []
     for _ in range(120):
         picks = picks_of(rng, 60, old_weights=UNEVEN)
-        naive.append(naive_p(picks) <= 0.05)
+        naive.append(naive_stale_p(picks) <= 0.05)
         ours.append(stale_test(picks, 90, rng).p <= 0.05)
     assert np.mean(naive) > 0.15 > np.mean(ours) + 0.04
 
