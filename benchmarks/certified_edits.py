@@ -192,8 +192,12 @@ class Recording:
     request: EditRequest | None = None
 
     @property
-    def canvas_px(self) -> int | None:
-        return self.editor.canvas_px
+    def canvases_px(self) -> tuple[int, ...]:
+        return self.editor.canvases_px
+
+    @property
+    def best_of(self) -> int:
+        return self.editor.best_of
 
     @property
     def max_attempts(self) -> int:

@@ -10,6 +10,7 @@ objects are small ray-marched solids.  Runs on one CPU core at about 0.1 s per e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,16 @@ class ClassicalEditor:
     """Implements `rekey.editing.Editor` with numpy and OpenCV alone."""
 
     name = "classical"
-    canvas_px = None            # works on the crop at its native size
+    canvases_px = ()            # works on the crop at its native size
     max_attempts = 5
+    best_of = 1
     attributes = ("color", "pattern")
+
+    def check(self) -> None:
+        """It works wherever the package does."""
+
+    def expect(self, keys: Iterable[VisualKey]) -> None:
+        """Nothing is shared between its edits but what `PhotoView.cache` holds."""
 
     def can(self, key: VisualKey) -> str | None:
         """None where the editor can draw this key, else the reason in a few words."""
@@ -62,5 +70,5 @@ class ClassicalEditor:
     def describe(self) -> dict[str, Any]:
         """Plain JSON for `run.json`."""
         import cv2
-        return {"name": self.name, "weights": None, "canvas_px": self.canvas_px,
+        return {"name": self.name, "weights": None, "canvases_px": list(self.canvases_px),
                 "max_attempts": self.max_attempts, "opencv": cv2.__version__, "numpy": np.__version__}

@@ -1,6 +1,6 @@
 """Cut a slot's context to a canvas, paste the edit back, leave the rest bit-identical (ReKey, Sec. 3.3).
 
-    crop   = cut(pixels, slot, canvas_px=None)
+    crop   = cut(pixels, slot, editor.canvases_px)
     edited = editor.edit(... crop.canvas, crop.box ...)
     result = paste(pixels, crop, edited)
 
@@ -11,6 +11,7 @@ every pixel stays as it was in the source.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,26 +54,32 @@ class Crop:
     square: Box | None = None
     """What a square canvas covers: the window, and beyond the image its repeated border."""
 
+    @property
+    def scale(self) -> float:
+        """Canvas pixels per pixel of the image."""
+        return self.canvas.shape[1] / self.square.width if self.square else 1.0
 
-def cut(pixels: np.ndarray, slot: Slot, canvas_px: int | None) -> Crop:
+
+def cut(pixels: np.ndarray, slot: Slot, canvases_px: Sequence[int] = ()) -> Crop:
     """The slot's context as a canvas.
 
-    canvas_px None: the context box at its native size, grown where it does not hold the soft mask
-    and the ring that certificates measure.  Otherwise a square of that side, filled by growing the
-    context into the scene, resampled with Lanczos.  The aspect is always kept; where the image is
-    narrower than the square, its border is repeated.
+    Without canvases the context box at its native size, grown where it does not hold the soft mask
+    and the ring that certificates measure.  Otherwise a square, filled by growing the context into the
+    scene, resampled with Lanczos to the smallest canvas that holds it, else to the largest.  The aspect
+    is always kept; where the image is narrower than the square, its border is repeated.
     """
     height, width = pixels.shape[:2]
     needed = slot.edit.grown(mask_margin_px(slot.edit) + 8)
     window = Box(min(slot.context.left, needed.left), min(slot.context.top, needed.top),
                  max(slot.context.right, needed.right), max(slot.context.bottom, needed.bottom))
     window = window.clipped(width, height)
-    if canvas_px is None:
+    if not canvases_px:
         return Crop(np.ascontiguousarray(pixels[window.slices]), slot.edit.moved(-window.left, -window.top),
                     window, slot.edit)
     from PIL import Image
     square = _squared(window, width, height)
     window = square.clipped(width, height)
+    canvas_px = next((side for side in sorted(canvases_px) if side >= square.width), max(canvases_px))
     beyond = ((window.top - square.top, square.bottom - window.bottom),
               (window.left - square.left, square.right - window.right), (0, 0))
     shown = np.pad(pixels[window.slices], beyond, mode="edge")

@@ -7,6 +7,7 @@ for every editor alike, so no editor can touch a pixel outside the mask.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ class EditRequest:
     """One localized edit (ReKey, Sec. 3.3)."""
 
     canvas: np.ndarray
-    """uint8 (height, width, 3): the context crop, at native scale or at `Editor.canvas_px`."""
+    """uint8 (height, width, 3): the context crop, at native scale or on one of `Editor.canvases_px`."""
     box: Box
     """The edit box, in canvas pixels."""
     key: VisualKey
@@ -42,17 +43,27 @@ class EditRequest:
     attempt: int
     """0 for the first try.  After a failed certificate it grows: be plainer about the color."""
     photo: PhotoView
+    scale: float = 1.0
+    """Canvas pixels per pixel of the photograph."""
 
 
 class Editor(Protocol):
     """Changes the inside of a box.  Implementations live in the `editors` package."""
 
     name: str
-    canvas_px: int | None
-    """Side of the square canvas the editor works on; None: the crop at its native size."""
+    canvases_px: tuple[int, ...]
+    """Sides of the square canvases the editor works on, ascending; none: the crop at its native size."""
     max_attempts: int
+    best_of: int
+    """Candidates per attempt, of which the best certified one is kept."""
     attributes: tuple[Attribute, ...]
     """What it can change."""
+
+    def check(self) -> None:
+        """Raises InputError where it cannot work on this machine; called before anything is written."""
+
+    def expect(self, keys: Iterable[VisualKey]) -> None:
+        """Told once, before any edit, what may be asked for: work that many edits share can be done at once."""
 
     def can(self, key: VisualKey) -> str | None:
         """None where the editor can draw this key, else the reason in a few words."""

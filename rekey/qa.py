@@ -13,7 +13,7 @@ from typing import Literal
 
 from rekey.draws import Draws
 from rekey.records import SamplingRecord, VisualKey, option_letter
-from rekey.references import PATTERN_WORDS, Reference, parse_reference, the
+from rekey.references import PATTERN_WORDS, Reference, a, parse_reference, the
 from rekey.sampling import VALUES, asked_axis
 
 Distractors = Literal["paper", "lure"]
@@ -123,7 +123,6 @@ def instruction(key: VisualKey) -> str:
     reference = parse_reference(key.object)
     look = " ".join(v for v in (key.pattern, key.color, key.material) if v)
     if key.mode == "add":
-        article = "an" if look[:1] in "aeiou" else "a"
-        return f"Add {article} {look} {reference.object} in the marked area."
+        return f"Add {a(f'{look} {reference.object}')} in the marked area."
     attribute = "pattern" if key.pattern else "material" if key.material else "color"
     return f"Change ONLY the {attribute} of {the(key.object)} to {look}."

@@ -88,6 +88,8 @@ class Reference:
     """The words themselves, as written: ("blue",)."""
     object: str
     """The reference without its colors: "jacket on the cyclist"."""
+    name: str
+    """The thing alone: "jacket"."""
     head: str
     """The noun that is named, in the singular where it has one: "jacket"."""
     owners: tuple[str, ...]
@@ -117,7 +119,7 @@ def parse_reference(reference: str) -> Reference:
     owners = [part.split()[-1].lower() for part in _OWNER_STARTS.split(owner)[::2] if part.split()]
     return Reference(
         colors=frozenset(color for word in words for color in COLOR_WORDS[word.lower()]),
-        color_words=tuple(words), object=name + link + owner, head=singular(lowered[-1]) if lowered else "",
+        color_words=tuple(words), object=name + link + owner, name=name, head=singular(lowered[-1]) if lowered else "",
         owners=tuple(map(singular, owners)),
         pattern=next((PATTERN_WORDS[word] for word in lowered if word in PATTERN_WORDS), None),
         plural=is_plural(name))
@@ -161,6 +163,11 @@ def the(name: str) -> str:
     words = name.split()
     proper = len(words) > 1 and all(word[:1].isupper() for word in words)
     return name if proper else f"the {name}"
+
+
+def a(phrase: str) -> str:
+    """The phrase with its indefinite article: "an orange cat"."""
+    return f"{'an' if phrase[:1].lower() in 'aeiou' else 'a'} {phrase}"
 
 
 def is_plural(noun_phrase: str) -> bool:

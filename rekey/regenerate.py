@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rekey.certificate import certify
+from rekey.certificate import MAX_RING_DELTA_E, certify
 from rekey.compositing import Crop, cut, mask_margin_px, paste, soft_mask, to_window
 from rekey.draws import Draws
 from rekey.editing import Editor, EditRequest, PhotoView
@@ -57,26 +57,35 @@ def edit_key(source: np.ndarray, key: VisualKey, editor: Editor, seed_parts: tup
     """Edit one key until it certifies, or until the editor's attempts are used up.
 
     source: uint8 (height, width, 3).  seed_parts: what the edit's randomness depends on, besides the
-    slot and the attempt.  Of several failed attempts, the one with the fewest failed checks is returned.
+    slot, the attempt and the candidate.  Of an attempt's candidates the best counts; where all attempts fail, the best
+    of all is returned.
     """
-    crop = cut(source, key.slot, editor.canvas_px)
+    crop = cut(source, key.slot, editor.canvases_px)
     before = source[crop.window.slices]
     box = crop.edit.moved(-crop.window.left, -crop.window.top)
     photo = PhotoView(source, crop.window, {} if photo_cache is None else photo_cache)
-    best: KeyEdit | None = None
-    for attempt in range(editor.max_attempts):
-        seed = Draws("edit", *seed_parts, key.slot.slot_id, attempt).seed()
-        request = EditRequest(crop.canvas, crop.box, key, seed, attempt, photo)
+
+    def candidate(attempt: int, number: int) -> KeyEdit:
+        parts = ("edit", *seed_parts, key.slot.slot_id, attempt, *(("candidate", number) if number else ()))
+        request = EditRequest(crop.canvas, crop.box, key, Draws(*parts).seed(), attempt, photo, crop.scale)
         edited = to_window(crop, editor.edit(request))
         after = before.copy()
         paste(after, Crop(crop.canvas, box, Box(0, 0, crop.window.width, crop.window.height), box), edited)
-        certificate = certify(before, after, edited, box, mask_margin_px(crop.edit), key, attempt + 1)
-        edit = KeyEdit(crop, edited, certificate)
-        if certificate.passed:
-            return edit
-        if best is None or len(certificate.failed_checks) < len(best.certificate.failed_checks):
-            best = edit
-    return best
+        return KeyEdit(crop, edited, certify(before, after, edited, box, mask_margin_px(crop.edit), key, attempt + 1))
+
+    found: list[KeyEdit] = []
+    for attempt in range(editor.max_attempts):
+        best = min((candidate(attempt, number) for number in range(editor.best_of)), key=_shortcomings)
+        if best.certificate.passed:
+            return best
+        found.append(best)
+    return min(found, key=_shortcomings)
+
+
+def _shortcomings(edit: KeyEdit) -> tuple[int, float]:
+    """Order of candidates, the best first: failed checks; then the share of the wanted name against the drift."""
+    certificate = edit.certificate
+    return len(certificate.failed_checks), certificate.ring_delta_e / MAX_RING_DELTA_E - certificate.share
 
 
 def regenerate(source: LoadedImage, pool: Pool, seed: int, editor: Editor, *,

@@ -279,6 +279,18 @@ class Pool:
         color = draws.choice(COLORS) if content.mode == "add" and attribute != "color" else None
         return VisualKey(content.slot, content.mode, content.object, **({"color": color} | {attribute: value}))
 
+    def keys(self, seed: int) -> Iterator[VisualKey]:
+        """Every key that some record of the seed may hold; repeats where several questions share one."""
+        if self._question_type(seed) == "attribute":
+            contents = [c for found in self._single.values() for c in found]
+        else:
+            contents = [c for pairs in self._pairs.values() for pair in pairs for c in pair]
+        for content in dict.fromkeys(contents):
+            colors = COLORS if content.mode == "add" and self.options.attribute != "color" else (None,)
+            for value, color in itertools.product(content.values, colors):
+                yield VisualKey(content.slot, content.mode, content.object,
+                                **({"color": color} | {self.options.attribute: value}))
+
     # ---------------------------------------------------------------------------- counting
 
     def records(self, seed: int = 0, draw: int = 0) -> Iterator[SamplingRecord]:

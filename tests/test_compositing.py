@@ -19,9 +19,9 @@ EDITS = [Box(100, 80, 160, 140), Box(0, 0, 40, 30), Box(370, 280, 400, 300), Box
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=str)
-@pytest.mark.parametrize("canvas_px", [None, 512])
-def test_pixels_outside_the_mask_are_untouched_and_inside_the_box_all_new(edit, canvas_px):
-    crop = cut(PHOTO, slot(edit), canvas_px)
+@pytest.mark.parametrize("canvases_px", [(), (512,)])
+def test_pixels_outside_the_mask_are_untouched_and_inside_the_box_all_new(edit, canvases_px):
+    crop = cut(PHOTO, slot(edit), canvases_px)
     edited = to_window(crop, 255 - crop.canvas)
     result = paste(PHOTO.copy(), crop, edited)
     margin = mask_margin_px(edit)
@@ -45,12 +45,12 @@ def test_the_mask_falls_evenly_from_one_to_zero():
 
 def test_an_identity_editor_changes_nothing():
     for edit in EDITS:
-        crop = cut(PHOTO, slot(edit), None)
+        crop = cut(PHOTO, slot(edit))
         assert np.array_equal(paste(PHOTO.copy(), crop, crop.canvas), PHOTO)
 
 
 def test_square_canvases_hold_the_box_and_keep_the_aspect():
-    crop = cut(PHOTO, slot(Box(150, 100, 250, 140), Box(120, 90, 300, 150)), 512)
+    crop = cut(PHOTO, slot(Box(150, 100, 250, 140), Box(120, 90, 300, 150)), (512,))
     assert crop.canvas.shape == (512, 512, 3)
     assert crop.window.width == crop.window.height == 180
     assert crop.window.contains(Box(120, 90, 300, 150))
@@ -60,7 +60,7 @@ def test_square_canvases_hold_the_box_and_keep_the_aspect():
 def test_where_the_image_is_narrower_than_the_square_the_aspect_is_kept():
     strip = PHOTO[:100]
     wide = Slot("x", "A", "add", Box(0, 0, 300, 100), Box(100, 30, 200, 70), (), ("cat",))
-    crop = cut(strip, wide, 512)
+    crop = cut(strip, wide, (512,))
     assert crop.window == Box(0, 0, 300, 100)
     assert crop.box.width / crop.box.height == pytest.approx(100 / 40, rel=0.03)
     result = paste(strip.copy(), crop, to_window(crop, crop.canvas))
@@ -68,11 +68,11 @@ def test_where_the_image_is_narrower_than_the_square_the_aspect_is_kept():
 
 
 def test_the_canvas_holds_the_ring_that_certificates_measure():
-    crop = cut(PHOTO, slot(Box(100, 80, 160, 140), Box(100, 80, 160, 140)), None)
+    crop = cut(PHOTO, slot(Box(100, 80, 160, 140), Box(100, 80, 160, 140)))
     assert crop.window.contains(Box(100, 80, 160, 140).grown(mask_margin_px(crop.edit) + 7))
 
 
 def test_an_editor_that_changes_the_size_is_caught():
-    crop = cut(PHOTO, slot(EDITS[0]), None)
+    crop = cut(PHOTO, slot(EDITS[0]))
     with pytest.raises(ValueError, match="the editor returned"):
         to_window(crop, crop.canvas[:-1])

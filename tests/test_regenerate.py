@@ -17,7 +17,7 @@ PAINT = {"red": (200, 25, 35), "blue": (30, 70, 200), "yellow": (245, 220, 40), 
 class PaintEditor:
     """Fills the box with the wanted color, except where a test wants it to fail."""
 
-    name, canvas_px, max_attempts, attributes = "paint", None, 3, ("color",)
+    name, canvases_px, max_attempts, best_of, attributes = "paint", (), 3, 1, ("color",)
 
     def __init__(self, succeeds_at=0, paint=PAINT, spill=0, cannot=None):
         self.succeeds_at, self.paint, self.spill, self.cannot, self.requests = succeeds_at, paint, spill, cannot, []
@@ -72,6 +72,44 @@ def test_failed_attempts_are_retried_with_other_seeds_and_counted(photo):
     assert outcome.item.certificate[0].attempts == 3
     assert [r.attempt for r in editor.requests] == [0, 1, 2]
     assert len({r.seed for r in editor.requests}) == 3
+
+
+class DriftingEditor(PaintEditor):
+    """As `PaintEditor`, but every candidate comes back lighter by a number of levels of its own."""
+
+    def __init__(self, *drifts):
+        super().__init__()
+        self.drifts, self.best_of = drifts, len(drifts)
+
+    def edit(self, request):
+        drift = self.drifts[len(self.requests) % len(self.drifts)]
+        return np.clip(super().edit(request).astype(int) + drift, 0, 255).astype(np.uint8)
+
+
+def test_of_several_candidates_the_best_certificate_wins(photo):
+    editor = DriftingEditor(4, 1, 3)
+    best = regenerate(photo, pool(ONE), 1, editor).item.certificate[0]
+    assert len({r.seed for r in editor.requests}) == len(editor.requests) == 3
+    single = {drift: regenerate(photo, pool(ONE), 1, DriftingEditor(drift)).item.certificate[0] for drift in (4, 1, 3)}
+    assert best == single[1]
+    assert best.ring_delta_e < min(single[4].ring_delta_e, single[3].ring_delta_e)
+
+
+def test_a_first_candidate_is_what_an_editor_of_one_would_have_made(photo):
+    several, alone = DriftingEditor(0, 0, 0), PaintEditor()
+    for editor in (several, alone):
+        regenerate(photo, pool(ONE), 1, editor)
+    assert several.requests[0].seed == alone.requests[0].seed
+
+
+def test_an_editor_is_told_the_scale_of_its_canvas(photo):
+    editor = PaintEditor()
+    editor.canvases_px = (128, 512)
+    regenerate(photo, pool(ONE), 1, editor)
+    request = editor.requests[0]
+    assert request.canvas.shape == (128, 128, 3)
+    assert request.scale == pytest.approx(128 / 110)                     # the context is 110 px wide
+    assert request.box.width == pytest.approx(60 * request.scale, abs=1.5)
 
 
 def test_an_editor_that_does_nothing_gives_a_listed_failure(photo):

@@ -46,6 +46,17 @@ def test_the_sampler_reaches_every_item_of_a_small_pool_and_no_other():
     assert len(listed) == 10 + 11 + 11 + 11          # a jacket, a bucket, an umbrella, and a cat in either place
 
 
+@pytest.mark.parametrize("category", ["direct_attributes", "relative_position"])
+@pytest.mark.parametrize("attribute", ["color", "pattern"])
+def test_listed_keys_are_those_that_are_drawn(category, attribute):
+    pool = Pool(image(*TOY.slots, category=category), SamplingOptions(attribute=attribute))
+    listed = set(pool.keys(0))
+    drawn = {key for seed in range(3000) for key in pool.sample(seed).keys}
+    assert drawn <= listed
+    assert {(k.slot.slot_id, k.object, k.value(attribute)) for k in drawn} == {
+        (k.slot.slot_id, k.object, k.value(attribute)) for k in listed}
+
+
 def test_position_items_listed_by_brute_force():
     position = image(*TOY.slots, category="relative_position")
     expected = set()

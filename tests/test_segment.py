@@ -300,7 +300,7 @@ def test_flat_objects_on_a_gray_ground_are_found_whatever_their_color(color):
         for o, slot in zip(scene.objects, scene_slots(scene, "s").slots):
             if o.color != color:
                 continue
-            crop = cut(pixels, slot, None)
+            crop = cut(pixels, slot)
             mask = segment_object(crop.canvas, crop.box, frozenset({color})) > 0.5
             others = replace(scene, objects=tuple(other for other in scene.objects if other is not o))
             truth = (pixels != render_scene(others)).any(-1)[crop.window.slices]

@@ -1,0 +1,233 @@
+"""What all painters with weights share: loading, one generator per edit, batches of one shape, checks.
+
+    painter = FluxPainter(settings)
+    painter.check()                             # one clear line if it cannot work; loads nothing
+    pictures = painter.paint(paintings)
+
+Every batch has the same shape: a short one is filled up by repeating its last painting.  So there is one graph to
+compile for a canvas, and the picture of an edit depends on its own seed and pixels, not on what it was painted with
+(the kernels of another batch size round otherwise).
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from diffusers.utils import logging as diffusers_logging
+from PIL import Image
+
+from editors.embeddings import Embeddings, Encoded
+from editors.models import Located, check_memory, check_pipeline, license_of, locate, n_bytes_of
+from editors.painting import Painting
+from editors.settings import DiffusionSettings
+from rekey.geometry import Box
+
+WORK_BYTES = 4 * 2 ** 30        # set aside for activations and the decoder, on top of the weights
+ENCODE_BATCH = 8                # prompts encoded at once; always as many, since kernels of other sizes round otherwise
+
+
+class DiffusionPainter(ABC):
+    """A pipeline of diffusers behind the `Painter` protocol.  One at a time uses it; threads wait for each other."""
+
+    components: tuple[str, ...] = ("scheduler", "transformer", "vae")
+    """Folders of `base` that painting needs."""
+    text_components: tuple[str, ...] = ()
+    """Folders of `base` that encoding prompts needs."""
+
+    def __init__(self, settings: DiffusionSettings):
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._pipeline: DiffusionPipeline | None = None
+        self._embeddings: Embeddings | None = None
+
+    # --------------------------------------------------------------------------- what a kind of model adds
+
+    @abstractmethod
+    def load(self) -> DiffusionPipeline:
+        """The pipeline without its text encoders, on the device."""
+
+    @abstractmethod
+    def encode(self, prompts: Sequence[str]) -> Encoded:
+        """Prompts (at most ENCODE_BATCH of them) by the text encoders in `self.text_pipeline()`."""
+
+    @abstractmethod
+    def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
+             generators: list[torch.Generator]) -> list[Image.Image]:
+        """One call of the pipeline."""
+
+    # ------------------------------------------------------------------------------------------- protocol
+
+    @property
+    def device(self) -> torch.device:
+        if self.settings.device != "auto":
+            return torch.device(self.settings.device)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """One for all parts: a part in another precision is an error in mid-run."""
+        if self.settings.dtype != "auto":
+            return getattr(torch, self.settings.dtype)
+        return torch.bfloat16 if self.device.type == "cuda" else torch.float32
+
+    def located(self) -> dict[str, Located]:
+        """Where each set of weights lies, by the setting that names it."""
+        return {"base": locate(self.settings.base, self.settings.revision)}
+
+    def check(self) -> None:
+        found = self.located()
+        check_pipeline(found["base"].folder, self.components + self.text_components)
+        if self.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(self.device)
+            check_memory(self.n_bytes(found) + WORK_BYTES, free, total, ", ".join(one.id for one in found.values()))
+
+    def n_bytes(self, found: dict[str, Located]) -> int:
+        """Of the weights that are on the device at the same time."""
+        base = found["base"].folder
+        return max(n_bytes_of(base, self.components), n_bytes_of(base, self.text_components))
+
+    def describe(self) -> dict[str, Any]:
+        return {"weights": {name: {"id": one.id, "revision": one.revision, "license": license_of(one.id)}
+                            for name, one in self.located().items()},
+                "precision": str(self.dtype).removeprefix("torch.")}
+
+    def expect(self, prompts: Iterable[str]) -> None:
+        with self._lock:
+            self.embeddings.prepare(list(prompts))
+
+    def paint(self, paintings: Sequence[Painting]) -> list[np.ndarray]:
+        groups: dict[Any, list[int]] = {}
+        for number, painting in enumerate(paintings):
+            groups.setdefault(painting.group, []).append(number)
+        pictures: dict[int, np.ndarray] = {}
+        with self._lock:
+            for (canvas_px, _), members in groups.items():
+                size = self.settings.batch_at(canvas_px)
+                for start in range(0, len(members), size):
+                    numbers = members[start:start + size]
+                    batch = [paintings[number] for number in numbers]
+                    pictures |= zip(numbers, self._batch(batch + batch[-1:] * (size - len(batch))))
+        return [pictures[number] for number in range(len(paintings))]
+
+    # --------------------------------------------------------------------------------------------- the work
+
+    @property
+    def pipeline(self) -> DiffusionPipeline:
+        """Loaded when first asked for."""
+        if self._pipeline is None:
+            self._pipeline = quietly(self.load)
+            self._pipeline.set_progress_bar_config(disable=True)
+            if self.settings.compile:
+                self.compile(self._pipeline)
+        return self._pipeline
+
+    @property
+    def embeddings(self) -> Embeddings:
+        if self._embeddings is None:
+            base = self.located()["base"]
+            identity = f"{base.id}@{base.revision} {self.settings.text_tokens} {self.dtype}"
+            self._embeddings = Embeddings(identity, self._encode_all, self.settings.prompt_cache)
+        return self._embeddings
+
+    def _batch(self, batch: Sequence[Painting]) -> list[np.ndarray]:
+        text = {name: rows.to(self.device) for name, rows in
+                self.embeddings.of([painting.prompt for painting in batch]).items()}
+        # On the CPU, one per edit: the same noise on every device, whatever else is in the batch.
+        generators = [torch.Generator("cpu").manual_seed(painting.seed) for painting in batch]
+        with torch.inference_mode():
+            images = self.call(self.pipeline, batch, text, generators)
+        pictures = [np.asarray(image) for image in images]
+        for painting, picture in zip(batch, pictures, strict=True):
+            assert picture.shape == painting.start.shape, f"asked for {painting.start.shape}, painted {picture.shape}"
+        return pictures
+
+    def _encode_all(self, prompts: Sequence[str]) -> Encoded:
+        rows: list[Encoded] = []
+        with torch.inference_mode():
+            for start in range(0, len(prompts), ENCODE_BATCH):
+                chunk = list(prompts[start:start + ENCODE_BATCH])
+                encoded = self.encode(chunk + chunk[-1:] * (ENCODE_BATCH - len(chunk)))
+                rows.append({name: value[:len(chunk)].cpu() for name, value in encoded.items()})
+        self._text_pipeline = None
+        free_memory()
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    _text_pipeline: DiffusionPipeline | None = None
+
+    def text_pipeline(self, load: Callable[[], DiffusionPipeline]) -> DiffusionPipeline:
+        """The text encoders, loaded for as long as prompts are being encoded."""
+        if self._text_pipeline is None:
+            self._text_pipeline = quietly(load).to(self.device)
+        return self._text_pipeline
+
+    def compile(self, pipeline: DiffusionPipeline) -> None:
+        """Compile the transformer's blocks, one graph per canvas; the cache outlives the process."""
+        if self.settings.compile_cache is not None:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.settings.compile_cache)
+        pipeline.transformer.compile_repeated_blocks(fullgraph=True, dynamic=False)
+
+
+def quietly(load: Callable[[], Any]) -> Any:
+    """`load()` without the progress bars and notes of diffusers and transformers."""
+    from transformers.utils import logging as transformers_logging
+    before = diffusers_logging.is_progress_bar_enabled()
+    diffusers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
+    try:
+        return load()
+    finally:
+        if before:
+            diffusers_logging.enable_progress_bar()
+            transformers_logging.enable_progress_bar()
+
+
+def free_memory() -> None:
+    """Give what is no longer used back to the device."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def sigmas_from(sigma_start: float, steps: int, scheduler_config: Any, canvas_px: int) -> list[float]:
+    """Sigmas to hand to a FlowMatch scheduler so that, after its own shift, the first one is `sigma_start`.
+
+    The schedule is the scheduler's usual one, compressed to end where it always does.  Shifts depend on the canvas, so
+    a `strength` would begin at another noise level on each.
+    """
+    if scheduler_config.get("use_dynamic_shifting"):
+        shift = math.exp(dynamic_shift(scheduler_config, canvas_px))
+    else:
+        shift = scheduler_config.get("shift", 1.0)
+    first = sigma_start / (shift - (shift - 1) * sigma_start)
+    return [first * (steps - n) / steps for n in range(steps)]
+
+
+def dynamic_shift(scheduler_config: Any, canvas_px: int) -> float:
+    """The logarithm of FLUX's shift: linear in the number of image tokens."""
+    def of(name: str, default: float) -> float:
+        return scheduler_config.get(name, default)
+    n_tokens = (canvas_px // 16) ** 2
+    low, high = of("base_image_seq_len", 256), of("max_image_seq_len", 4096)
+    slope = (of("max_shift", 1.15) - of("base_shift", 0.5)) / (high - low)
+    return of("base_shift", 0.5) + slope * (n_tokens - low)
+
+
+def pil(pixels: np.ndarray) -> Image.Image:
+    """As PIL: pipelines scale these to [-1, 1], and a tensor in [0, 1] not."""
+    return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def mask_of(side: int, hole: Box) -> Image.Image:
+    """White where the model is to paint."""
+    mask = np.zeros((side, side), np.uint8)
+    mask[hole.slices] = 255
+    return Image.fromarray(mask)

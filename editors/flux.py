@@ -1,0 +1,195 @@
+"""FLUX.1 with a Canny ControlNet, inpainting a slot: local diffusion in place of a paid image editor (ReKey, Sec. 3.3).
+
+    settings = FluxSettings(base="models/FLUX.1-dev", controlnet="models/Union-Pro-2.0")
+    editor = FluxEditor("flux-canny", settings, FluxPainter(settings))
+    canvas = editor.edit(request)
+
+Two ways to begin.  `prepaint`: the classical edit is the start picture, its edges the control, and the model makes it
+look real from a moderate noise level; the color comes from pixels.  `source`: the model repaints the slot from noise
+by caption and edges alone.  What the pipeline of diffusers does not do (compositing, one generator per edit, a hole
+of whole cells, ...) is done here and in `editors.diffusion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from diffusers import (
+    DiffusionPipeline,
+    FluxControlNetInpaintPipeline,
+    FluxControlNetModel,
+    FluxInpaintPipeline,
+    FluxPipeline,
+)
+from PIL import Image
+
+from editors.canny import as_rgb, canny_edges, clear
+from editors.diffusion import DiffusionPainter, mask_of, pil, sigmas_from
+from editors.embeddings import Encoded
+from editors.models import Located, check_controlnet, locate, n_bytes_of
+from editors.painting import TOKEN_PX, Painting, PaintingEditor, Schedule, hole_of
+from editors.prepaint import drawn_outline, prepainted
+from editors.prompts import caption
+from editors.settings import DiffusionSettings
+from rekey.editing import EditRequest
+from rekey.errors import InputError
+from rekey.records import VisualKey
+
+FLUX_DEV, FLUX_SCHNELL = "black-forest-labs/FLUX.1-dev", "black-forest-labs/FLUX.1-schnell"
+UNION_PRO_2 = "Shakker-Labs/FLUX.1-dev-ControlNet-Union-Pro-2.0"
+CANNY_MODE = 0                  # of union nets that are told what their control picture is
+
+
+@dataclass(frozen=True)
+class FluxSettings(DiffusionSettings):
+    """Settings of `flux-canny`.  None of these: by how an edit begins, see START."""
+
+    base: str = FLUX_DEV
+    controlnet: str | None = UNION_PRO_2
+    """Hub id or folder of a FluxControlNetModel; None: inpainting without one."""
+    controlnet_revision: str | None = None
+    start: Literal["prepaint", "source"] = "prepaint"
+    """What is denoised: the classical edit, or the source.  An edit that cannot be prepainted begins at the source."""
+    outline: Literal["none", "drawn"] = "none"
+    """Edges of an object that is added from the source: none, or the rim of the classical editor's drawing."""
+    sigma_start: float | None = None
+    steps: int | None = None
+    guidance: float = 3.5
+    control_scale: float | None = None
+    control_end: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, low, high in (("sigma_start", 0, 1), ("control_scale", 0, 2), ("control_end", 0, 1)):
+            value = getattr(self, name)
+            if value is not None and not low < value <= high:
+                raise InputError(f"{name}={value}: expected a number above {low}, at most {high}")
+        if self.steps is not None and self.steps < 1:
+            raise InputError(f"steps={self.steps}: expected 1 or more")
+
+    def schedule(self, start: str) -> Schedule:
+        """How an edit that begins so is denoised.  start: a key of START."""
+        usual = START[start]
+        control_scale = 0.0 if self.controlnet is None else _or(self.control_scale, usual.control_scale)
+        return Schedule(_or(self.sigma_start, usual.sigma_start), _or(self.steps, usual.steps), self.guidance,
+                        control_scale, _or(self.control_end, usual.control_end))
+
+    def describe(self) -> dict[str, Any]:
+        said = super().describe()
+        for name in ("controlnet", "controlnet_revision", "sigma_start", "steps", "guidance", "control_scale",
+                     "control_end"):
+            said.pop(name)
+        starts = START if self.start == "prepaint" else {name: s for name, s in START.items() if name != "prepaint"}
+        return said | {"schedules": {name: vars(self.schedule(name)) for name in starts}}
+
+
+# Chosen from what the nets' publishers and users report, not tuned on pictures: with real weights nothing was run.
+START = {
+    "prepaint": Schedule(0.72, 16, 3.5, 0.6, 0.8),
+    "replace": Schedule(1.0, 28, 3.5, 0.65, 0.8),
+    "add": Schedule(1.0, 28, 3.5, 0.4, 0.5),            # nothing but a cleared map to hold on to
+    "add outlined": Schedule(1.0, 28, 3.5, 0.6, 0.6),
+}
+
+
+def _or(chosen: Any, usual: Any) -> Any:
+    return usual if chosen is None else chosen
+
+
+class FluxEditor(PaintingEditor):
+    """`flux-canny` and its relatives."""
+
+    settings: FluxSettings
+
+    def prompt(self, key: VisualKey) -> str:
+        return caption(key)
+
+    def prepare(self, request: EditRequest) -> Painting:
+        hole = hole_of(request)
+        picture = prepainted(request) if self.settings.start == "prepaint" else None
+        start = "prepaint" if picture is not None else request.key.mode
+        edges = canny_edges(request.canvas if picture is None else picture, request.scale)
+        if start == "add":
+            # A token more than the hole, or what is left of the old texture is drawn again.
+            clear(edges, hole.grown(TOKEN_PX))
+            if self.settings.outline == "drawn" and (rim := drawn_outline(request)) is not None:
+                edges, start = np.maximum(edges, rim), "add outlined"
+        control = None if self.settings.controlnet is None else as_rgb(edges)
+        return Painting(request.canvas if picture is None else picture, hole, self.prompt(request.key), request.seed,
+                        self.settings.schedule(start), control)
+
+
+class FluxPainter(DiffusionPainter):
+    """FLUX.1-dev or -schnell with a Canny ControlNet, or without one."""
+
+    settings: FluxSettings
+    text_components = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+
+    def located(self) -> dict[str, Located]:
+        found = super().located()
+        if self.settings.controlnet is not None:
+            found["controlnet"] = locate(self.settings.controlnet, self.settings.controlnet_revision)
+        return found
+
+    def check(self) -> None:
+        found = self.located()
+        if "controlnet" in found:
+            check_controlnet(found["base"].folder, found["controlnet"].folder)
+        super().check()
+
+    def n_bytes(self, found: dict[str, Located]) -> int:
+        base = found["base"].folder
+        painting = n_bytes_of(base, self.components)
+        if "controlnet" in found:
+            painting += n_bytes_of(found["controlnet"].folder, (".",))
+        return max(painting, n_bytes_of(base, self.text_components))
+
+    def load(self) -> DiffusionPipeline:
+        found = self.located()
+        given = dict.fromkeys(self.text_components)
+        pipeline_class = FluxInpaintPipeline
+        if "controlnet" in found:
+            pipeline_class = FluxControlNetInpaintPipeline
+            given["controlnet"] = FluxControlNetModel.from_pretrained(
+                found["controlnet"].folder, torch_dtype=self.dtype, use_safetensors=True, local_files_only=True)
+        else:
+            given |= {"image_encoder": None, "feature_extractor": None}
+        return pipeline_class.from_pretrained(found["base"].folder, torch_dtype=self.dtype, use_safetensors=True,
+                                              local_files_only=True, **given).to(self.device)
+
+    def encode(self, prompts: Sequence[str]) -> Encoded:
+        def load() -> DiffusionPipeline:
+            return FluxPipeline.from_pretrained(self.located()["base"].folder, torch_dtype=self.dtype, vae=None,
+                                                transformer=None, scheduler=None, use_safetensors=True,
+                                                local_files_only=True)
+        embeds, pooled, _ = self.text_pipeline(load).encode_prompt(
+            prompts, None, device=self.device, max_sequence_length=self.settings.text_tokens)
+        return {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled}
+
+    def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
+             generators: list[torch.Generator]) -> list[Image.Image]:
+        side, schedule = batch[0].group
+        controlled = {}
+        if self.settings.controlnet is not None:
+            controlled = {"control_image": [pil(painting.control) for painting in batch],
+                          "controlnet_conditioning_scale": schedule.control_scale,
+                          "control_guidance_end": schedule.control_end}
+            if pipeline.controlnet.config.num_mode:                 # one per picture: a single one is not repeated
+                controlled["control_mode"] = [CANNY_MODE] * len(batch)
+        return pipeline(
+            image=[pil(painting.start) for painting in batch],
+            mask_image=[mask_of(side, painting.hole) for painting in batch],
+            height=side, width=side,                                # else 1024, whatever the pictures are
+            strength=1.0,                                           # the sigmas say where it begins
+            sigmas=sigmas_from(schedule.sigma_start, schedule.steps, pipeline.scheduler.config, side),
+            num_inference_steps=schedule.steps, guidance_scale=schedule.guidance, generator=generators,
+            **controlled, **text).images
+
+    def compile(self, pipeline: DiffusionPipeline) -> None:
+        super().compile(pipeline)
+        if self.settings.controlnet is not None:                    # it names no repeated blocks; in place, whole
+            pipeline.controlnet.compile(fullgraph=True, dynamic=False)

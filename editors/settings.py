@@ -1,0 +1,109 @@
+"""Settings of the diffusion editors: what a user may choose, checked before any work.
+
+    settings = with_choices(FluxSettings(), {"base": "models/FLUX.1-dev", "steps": "20"})
+
+`rekey generate --editor flux-canny --set base=models/FLUX.1-dev --set steps=20` does the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from rekey.errors import InputError
+
+CANVAS_STEP_PX = 16             # a token of the transformer; other sizes would be rounded down without a word
+
+
+@dataclass(frozen=True)
+class DiffusionSettings:
+    """What all diffusion editors share.  Everything but the last three fields decides pixels."""
+
+    base: str = ""
+    """Hub id or folder of the model."""
+    revision: str | None = None
+    """Commit of `base`; None: the pinned one where the toolkit knows it, else what the local cache holds."""
+    canvases_px: tuple[int, ...] = (512, 1024)
+    """Canvas sides; a crop goes to the smallest that holds it."""
+    batch_size: int = 4
+    """Edits painted at once on the smallest canvas, in proportion fewer on larger ones."""
+    text_tokens: int = 128
+    """Length that prompts are padded to; padding is seen by the model, so another length is another picture."""
+    max_attempts: int = 4
+    best_of: int = 1
+    """Candidates per attempt; the best certificate wins."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """auto: bfloat16 on a GPU, float32 on a CPU.  float16 is not offered: FLUX's decoder overflows in it."""
+    compile: bool = False
+    """torch.compile: minutes at the start, faster steps after."""
+    device: str = "auto"
+    prompt_cache: Path | None = None
+    """Folder that keeps prompt embeddings; where it holds all, the text encoders are not needed."""
+    compile_cache: Path | None = None
+    """Folder that keeps what torch.compile made."""
+
+    def __post_init__(self) -> None:
+        for side in self.canvases_px:
+            if side <= 0 or side % CANVAS_STEP_PX:
+                raise InputError(f"canvases_px={side}: a canvas must be divisible by {CANVAS_STEP_PX}; the nearest is "
+                                 f"{max(1, round(side / CANVAS_STEP_PX)) * CANVAS_STEP_PX}")
+        if not self.canvases_px:
+            raise InputError("canvases_px: no canvas given; expected sides in pixels, such as 512,1024")
+        for name in ("batch_size", "text_tokens", "max_attempts", "best_of"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}={getattr(self, name)}: expected 1 or more")
+
+    def batch_at(self, canvas_px: int) -> int:
+        """Edits painted at once on a canvas of this side."""
+        return max(1, self.batch_size * min(self.canvases_px) ** 2 // canvas_px ** 2)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON of everything that decides pixels."""
+        without = ("device", "prompt_cache", "compile_cache", "base", "revision")      # the painter says what it loads
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+                if field.name not in without}
+
+
+Settings = TypeVar("Settings", bound=DiffusionSettings)
+
+
+def with_choices(settings: Settings, choices: Mapping[str, str]) -> Settings:
+    """The settings with some changed, as a user typed them; InputError names the setting and what it may be."""
+    hints = typing.get_type_hints(type(settings))
+    unknown = sorted(set(choices) - set(hints))
+    if unknown:
+        raise InputError(f"--set {unknown[0]}=...: no such setting of this editor; there is {', '.join(hints)}")
+    return dataclasses.replace(settings, **{name: _parsed(name, text, hints[name]) for name, text in choices.items()})
+
+
+def _parsed(name: str, text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is Literal:
+        if text not in typing.get_args(kind):
+            raise InputError(f"--set {name}={text}: expected {' or '.join(typing.get_args(kind))}")
+        return text
+    options = typing.get_args(kind) if type(None) in typing.get_args(kind) else ()
+    if options:                                     # "int | None"
+        if text == "none":
+            return None
+        kind = next(option for option in options if option is not type(None))
+    if typing.get_origin(kind) is tuple:
+        return tuple(_parsed(name, part, typing.get_args(kind)[0]) for part in text.split(","))
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise InputError(f"--set {name}={text}: expected true or false")
+        return text == "true"
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(f"--set {name}={text}: expected {_NAMES[kind]}") from None
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
