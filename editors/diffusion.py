@@ -15,6 +15,7 @@ import gc
 import math
 import os
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from editors.embeddings import Embeddings, Encoded
 from editors.models import Located, check_memory, check_pipeline, license_of, locate, n_bytes_of
 from editors.painting import Painting
 from editors.settings import DiffusionSettings
+from rekey.errors import InputError
 from rekey.geometry import Box
 
 WORK_BYTES = 4 * 2 ** 30        # set aside for activations and the decoder, on top of the weights
@@ -42,6 +44,10 @@ class DiffusionPainter(ABC):
     """Folders of `base` that painting needs."""
     text_components: tuple[str, ...] = ()
     """Folders of `base` that encoding prompts needs."""
+    made_for: tuple[str, ...] = ()
+    """Classes of pipelines whose weights it can use; none: any."""
+    many_shapes = False
+    """Whether pictures come in more sizes than a graph can be compiled for."""
 
     def __init__(self, settings: DiffusionSettings):
         self.settings = settings
@@ -64,6 +70,10 @@ class DiffusionPainter(ABC):
              generators: list[torch.Generator]) -> list[Image.Image]:
         """One call of the pipeline."""
 
+    def text_of(self, batch: Sequence[Painting]) -> Encoded:
+        """What the model reads; from the cache, where it does not depend on the picture."""
+        return self.embeddings.of([painting.prompt for painting in batch])
+
     # ------------------------------------------------------------------------------------------- protocol
 
     @property
@@ -85,7 +95,7 @@ class DiffusionPainter(ABC):
 
     def check(self) -> None:
         found = self.located()
-        check_pipeline(found["base"].folder, self.components + self.text_components)
+        check_pipeline(found["base"].folder, self.components + self.text_components, self.made_for)
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
             check_memory(self.n_bytes(found) + WORK_BYTES, free, total, ", ".join(one.id for one in found.values()))
@@ -107,10 +117,10 @@ class DiffusionPainter(ABC):
     def paint(self, paintings: Sequence[Painting]) -> list[np.ndarray]:
         groups: dict[Any, list[int]] = {}
         for number, painting in enumerate(paintings):
-            groups.setdefault(painting.group, []).append(number)
+            groups.setdefault((painting.start.shape, painting.schedule), []).append(number)
         pictures: dict[int, np.ndarray] = {}
         with self._lock:
-            for (canvas_px, _), members in groups.items():
+            for ((canvas_px, *_), _), members in groups.items():
                 size = self.settings.batch_at(canvas_px)
                 for start in range(0, len(members), size):
                     numbers = members[start:start + size]
@@ -139,11 +149,10 @@ class DiffusionPainter(ABC):
         return self._embeddings
 
     def _batch(self, batch: Sequence[Painting]) -> list[np.ndarray]:
-        text = {name: rows.to(self.device) for name, rows in
-                self.embeddings.of([painting.prompt for painting in batch]).items()}
         # On the CPU, one per edit: the same noise on every device, whatever else is in the batch.
         generators = [torch.Generator("cpu").manual_seed(painting.seed) for painting in batch]
         with torch.inference_mode():
+            text = {name: rows.to(self.device) for name, rows in self.text_of(batch).items()}
             images = self.call(self.pipeline, batch, text, generators)
         pictures = [np.asarray(image) for image in images]
         for painting, picture in zip(batch, pictures, strict=True):
@@ -173,17 +182,19 @@ class DiffusionPainter(ABC):
         """Compile the transformer's blocks, one graph per canvas; the cache outlives the process."""
         if self.settings.compile_cache is not None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.settings.compile_cache)
-        pipeline.transformer.compile_repeated_blocks(fullgraph=True, dynamic=False)
+        pipeline.transformer.compile_repeated_blocks(fullgraph=True, dynamic=self.many_shapes)
 
 
 def quietly(load: Callable[[], Any]) -> Any:
-    """`load()` without the progress bars and notes of diffusers and transformers."""
+    """`load()` without the progress bars of diffusers and transformers, and what diffusers says of its own code."""
     from transformers.utils import logging as transformers_logging
     before = diffusers_logging.is_progress_bar_enabled()
     diffusers_logging.disable_progress_bar()
     transformers_logging.disable_progress_bar()
     try:
-        return load()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="diffusers")
+            return load()
     finally:
         if before:
             diffusers_logging.enable_progress_bar()
@@ -197,28 +208,39 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def sigmas_from(sigma_start: float, steps: int, scheduler_config: Any, canvas_px: int) -> list[float]:
+def sigmas_from(sigma_start: float, steps: int, scheduler_config: Any, shift: float) -> list[float]:
     """Sigmas to hand to a FlowMatch scheduler so that, after its own shift, the first one is `sigma_start`.
 
     The schedule is the scheduler's usual one, compressed to end where it always does.  Shifts depend on the canvas, so
-    a `strength` would begin at another noise level on each.
+    a `strength` would begin at another noise level on each.  shift: what it will apply, see `shift_of`.
     """
-    if scheduler_config.get("use_dynamic_shifting"):
-        shift = math.exp(dynamic_shift(scheduler_config, canvas_px))
-    else:
-        shift = scheduler_config.get("shift", 1.0)
-    first = sigma_start / (shift - (shift - 1) * sigma_start)
-    return [first * (steps - n) / steps for n in range(steps)]
+    def unshifted(sigma: float) -> float:
+        return sigma / (shift - (shift - 1) * sigma)
+    if not (terminal := scheduler_config.get("shift_terminal")):
+        first = unshifted(sigma_start)
+        return [first * (steps - n) / steps for n in range(steps)]
+    # It will also stretch the distances from 1, until the last sigma is the terminal one; here it is undone.
+    if not terminal < sigma_start or steps < 2:
+        raise InputError(f"sigma_start={sigma_start}, steps={steps}: this model's schedule ends at {terminal}; "
+                         "expected a start above that, and 2 steps or more")
+    last = 1 / steps
+    stretch = (1 - terminal) * (1 + (shift - 1) * last) / (1 - last)
+    first = unshifted(1 - (1 - sigma_start) / stretch)
+    return [first + (last - first) * n / (steps - 1) for n in range(steps)]
 
 
-def dynamic_shift(scheduler_config: Any, canvas_px: int) -> float:
-    """The logarithm of FLUX's shift: linear in the number of image tokens."""
+def shift_of(scheduler_config: Any, n_tokens: int) -> float:
+    """By how much a FlowMatch scheduler favors noise: its sigma of t is shift t / (1 + (shift - 1) t).
+
+    FLUX's grows with the picture: the logarithm is linear in the number of image tokens.
+    """
     def of(name: str, default: float) -> float:
         return scheduler_config.get(name, default)
-    n_tokens = (canvas_px // 16) ** 2
+    if not of("use_dynamic_shifting", False):
+        return of("shift", 1.0)
     low, high = of("base_image_seq_len", 256), of("max_image_seq_len", 4096)
     slope = (of("max_shift", 1.15) - of("base_shift", 0.5)) / (high - low)
-    return of("base_shift", 0.5) + slope * (n_tokens - low)
+    return math.exp(of("base_shift", 0.5) + slope * (n_tokens - low))
 
 
 def pil(pixels: np.ndarray) -> Image.Image:

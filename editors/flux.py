@@ -28,9 +28,9 @@ from diffusers import (
 from PIL import Image
 
 from editors.canny import as_rgb, canny_edges, clear
-from editors.diffusion import DiffusionPainter, mask_of, pil, sigmas_from
+from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_from
 from editors.embeddings import Encoded
-from editors.models import Located, check_controlnet, locate, n_bytes_of
+from editors.models import Located, check_controlnet, check_flux_base, locate, n_bytes_of
 from editors.painting import TOKEN_PX, Painting, PaintingEditor, Schedule, hole_of
 from editors.prepaint import drawn_outline, prepainted
 from editors.prompts import caption
@@ -123,11 +123,27 @@ class FluxEditor(PaintingEditor):
                         self.settings.schedule(start), control)
 
 
-class FluxPainter(DiffusionPainter):
+class Flux1Painter(DiffusionPainter):
+    """FLUX.1 and its relatives: prompts are read by T5, and in one vector by CLIP."""
+
+    text_components = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+
+    def encode(self, prompts: Sequence[str]) -> Encoded:
+        def load() -> DiffusionPipeline:
+            return FluxPipeline.from_pretrained(self.located()["base"].folder, dtype=self.dtype, vae=None,
+                                                transformer=None, scheduler=None, use_safetensors=True,
+                                                local_files_only=True)
+        embeds, pooled, _ = self.text_pipeline(load).encode_prompt(
+            prompts, None, device=self.device, max_sequence_length=self.settings.text_tokens)
+        return {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled}
+
+
+class FluxPainter(Flux1Painter):
     """FLUX.1-dev or -schnell with a Canny ControlNet, or without one."""
 
     settings: FluxSettings
-    text_components = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+    controlled_class: type[DiffusionPipeline] = FluxControlNetInpaintPipeline
+    """What runs with a ControlNet."""
 
     def located(self) -> dict[str, Located]:
         found = super().located()
@@ -139,6 +155,8 @@ class FluxPainter(DiffusionPainter):
         found = self.located()
         if "controlnet" in found:
             check_controlnet(found["base"].folder, found["controlnet"].folder)
+        else:
+            check_flux_base(found["base"].folder)
         super().check()
 
     def n_bytes(self, found: dict[str, Located]) -> int:
@@ -153,26 +171,18 @@ class FluxPainter(DiffusionPainter):
         given = dict.fromkeys(self.text_components)
         pipeline_class = FluxInpaintPipeline
         if "controlnet" in found:
-            pipeline_class = FluxControlNetInpaintPipeline
+            pipeline_class = self.controlled_class
             given["controlnet"] = FluxControlNetModel.from_pretrained(
-                found["controlnet"].folder, torch_dtype=self.dtype, use_safetensors=True, local_files_only=True)
+                found["controlnet"].folder, dtype=self.dtype, use_safetensors=True, local_files_only=True)
         else:
             given |= {"image_encoder": None, "feature_extractor": None}
-        return pipeline_class.from_pretrained(found["base"].folder, torch_dtype=self.dtype, use_safetensors=True,
+        return pipeline_class.from_pretrained(found["base"].folder, dtype=self.dtype, use_safetensors=True,
                                               local_files_only=True, **given).to(self.device)
-
-    def encode(self, prompts: Sequence[str]) -> Encoded:
-        def load() -> DiffusionPipeline:
-            return FluxPipeline.from_pretrained(self.located()["base"].folder, torch_dtype=self.dtype, vae=None,
-                                                transformer=None, scheduler=None, use_safetensors=True,
-                                                local_files_only=True)
-        embeds, pooled, _ = self.text_pipeline(load).encode_prompt(
-            prompts, None, device=self.device, max_sequence_length=self.settings.text_tokens)
-        return {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled}
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> list[Image.Image]:
         side, schedule = batch[0].group
+        config = pipeline.scheduler.config
         controlled = {}
         if self.settings.controlnet is not None:
             controlled = {"control_image": [pil(painting.control) for painting in batch],
@@ -185,11 +195,12 @@ class FluxPainter(DiffusionPainter):
             mask_image=[mask_of(side, painting.hole) for painting in batch],
             height=side, width=side,                                # else 1024, whatever the pictures are
             strength=1.0,                                           # the sigmas say where it begins
-            sigmas=sigmas_from(schedule.sigma_start, schedule.steps, pipeline.scheduler.config, side),
+            sigmas=sigmas_from(schedule.sigma_start, schedule.steps, config,
+                               shift_of(config, (side // TOKEN_PX) ** 2)),
             num_inference_steps=schedule.steps, guidance_scale=schedule.guidance, generator=generators,
             **controlled, **text).images
 
     def compile(self, pipeline: DiffusionPipeline) -> None:
         super().compile(pipeline)
         if self.settings.controlnet is not None:                    # it names no repeated blocks; in place, whole
-            pipeline.controlnet.compile(fullgraph=True, dynamic=False)
+            pipeline.controlnet.compile(fullgraph=True, dynamic=self.many_shapes)

@@ -20,22 +20,17 @@ CANVAS_STEP_PX = 16             # a token of the transformer; other sizes would 
 
 
 @dataclass(frozen=True)
-class DiffusionSettings:
-    """What all diffusion editors share.  Everything but the last three fields decides pixels."""
+class ModelSettings:
+    """What everything that loads a diffusion model shares."""
 
     base: str = ""
     """Hub id or folder of the model."""
     revision: str | None = None
     """Commit of `base`; None: the pinned one where the toolkit knows it, else what the local cache holds."""
-    canvases_px: tuple[int, ...] = (512, 1024)
-    """Canvas sides; a crop goes to the smallest that holds it."""
-    batch_size: int = 4
-    """Edits painted at once on the smallest canvas, in proportion fewer on larger ones."""
+    batch_size: int = 1
+    """Pictures painted at once."""
     text_tokens: int = 128
     """Length that prompts are padded to; padding is seen by the model, so another length is another picture."""
-    max_attempts: int = 4
-    best_of: int = 1
-    """Candidates per attempt; the best certificate wins."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU.  float16 is not offered: FLUX's decoder overflows in it."""
     compile: bool = False
@@ -47,28 +42,53 @@ class DiffusionSettings:
     """Folder that keeps what torch.compile made."""
 
     def __post_init__(self) -> None:
+        at_least_one(self, "batch_size", "text_tokens")
+
+    def batch_at(self, canvas_px: int) -> int:
+        """Pictures painted at once at this height."""
+        return self.batch_size
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON of everything that decides pixels."""
+        without = ("device", "dtype", "prompt_cache", "compile_cache", "base", "revision")     # the painter says these
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+                if field.name not in without}
+
+
+@dataclass(frozen=True)
+class DiffusionSettings(ModelSettings):
+    """What all diffusion editors share."""
+
+    canvases_px: tuple[int, ...] = (512, 1024)
+    """Canvas sides; a crop goes to the smallest that holds it."""
+    batch_size: int = 4
+    """Edits painted at once on the smallest canvas, in proportion fewer on larger ones."""
+    max_attempts: int = 4
+    best_of: int = 1
+    """Candidates per attempt; the best certificate wins."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for side in self.canvases_px:
             if side <= 0 or side % CANVAS_STEP_PX:
                 raise InputError(f"canvases_px={side}: a canvas must be divisible by {CANVAS_STEP_PX}; the nearest is "
                                  f"{max(1, round(side / CANVAS_STEP_PX)) * CANVAS_STEP_PX}")
         if not self.canvases_px:
             raise InputError("canvases_px: no canvas given; expected sides in pixels, such as 512,1024")
-        for name in ("batch_size", "text_tokens", "max_attempts", "best_of"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)}: expected 1 or more")
+        at_least_one(self, "max_attempts", "best_of")
 
     def batch_at(self, canvas_px: int) -> int:
         """Edits painted at once on a canvas of this side."""
         return max(1, self.batch_size * min(self.canvases_px) ** 2 // canvas_px ** 2)
 
-    def describe(self) -> dict[str, Any]:
-        """Plain JSON of everything that decides pixels."""
-        without = ("device", "prompt_cache", "compile_cache", "base", "revision")      # the painter says what it loads
-        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
-                if field.name not in without}
+
+def at_least_one(settings: Any, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise InputError(f"{name}={getattr(settings, name)}: expected 1 or more")
 
 
-Settings = TypeVar("Settings", bound=DiffusionSettings)
+Settings = TypeVar("Settings", bound=ModelSettings)
 
 
 def with_choices(settings: Settings, choices: Mapping[str, str]) -> Settings:

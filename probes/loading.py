@@ -6,9 +6,7 @@ network unless a hub id is named and the machine is online.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,11 +37,11 @@ from probes.controls.text import control_processor
 from probes.families import FAMILIES, UNSUPPORTED, Family, family_of, supported
 from probes.tiny import tiny_model, tiny_processor
 from rekey.errors import InputError
+from rekey.weights import TRANSFORMERS, folder_hash, weight_files
 
 OLDEST_TRANSFORMERS = Version("5.24")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 TINY, CONTROL = "tiny:", "control:"
-_MODEL_FILES = (".json", ".jinja", ".safetensors", ".txt", ".model")
 
 
 def load_parts(name: str, dtype: torch.dtype, device_map: str | dict, attention: str,
@@ -123,9 +121,9 @@ def weights_revision(name: str, revision: str | None = None) -> str | None:
         return None
     with _one_line(name):
         if name.startswith(CONTROL):
-            return _folder_hash(SHELF / BASE, folder_of(name.removeprefix(CONTROL)))
+            return folder_hash(SHELF / BASE, folder_of(name.removeprefix(CONTROL)))
         if Path(name).is_dir():
-            return _folder_hash(Path(name))
+            return folder_hash(Path(name))
         return hub_commit(name, revision) or revision
 
 
@@ -134,18 +132,6 @@ def hub_commit(name: str, revision: str | None = None) -> str | None:
     if Path(name).is_dir():
         return None
     return extract_commit_hash(cached_file(name, CONFIG_NAME, revision=revision), None)
-
-
-def _folder_hash(*folders: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in folder.iterdir() if path.suffix in _MODEL_FILES):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(2 ** 20))
-            file.seek(max(0, size - 2 ** 20))
-            digest.update(file.read())
-    return digest.hexdigest()[:16]
 
 
 @contextmanager
@@ -162,7 +148,8 @@ def _one_line(name: str) -> Iterator[None]:
 
 def _from_files(name: str, model_class: type, dtype: torch.dtype, device_map: str | dict, attention: str,
                 revision: str | None) -> tuple[PreTrainedModel, ProcessorMixin]:
-    _check_weights(Path(name))
+    if Path(name).is_dir():
+        weight_files(Path(name), (TRANSFORMERS,))
     processor = _whole_processor(name, revision)
     model, report = model_class.from_pretrained(
         name, revision=revision, dtype=dtype, device_map=device_map, attn_implementation=attention,
@@ -232,23 +219,6 @@ def _config(name: str, revision: str | None) -> PreTrainedConfig | SimpleNamespa
     if found.get("model_type") in UNSUPPORTED:
         return SimpleNamespace(**found)
     return AutoConfig.from_pretrained(name, revision=revision)
-
-
-def _check_weights(folder: Path) -> None:
-    """Of a folder: every weight file that the index names is there, and they are safetensors."""
-    if not folder.is_dir() or (folder / "model.safetensors").is_file():
-        return
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        others = ", ".join(sorted(path.name for pattern in ("*.bin", "*.pt", "*.safetensors")
-                                  for path in folder.glob(pattern)))
-        raise InputError(f"no model.safetensors and no index of parts (found {others or 'no weights'}); expected "
-                         "safetensors; download the model again, or convert it with save_pretrained")
-    wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    missing = [file for file in wanted if not (folder / file).is_file()]
-    if missing:
-        raise InputError(f"{len(missing)} of {len(wanted)} weight files are missing ({', '.join(missing[:3])}"
-                         f"{', ...' if len(missing) > 3 else ''}); download them again")
 
 
 def _reason(name: str, error: Exception) -> str:
