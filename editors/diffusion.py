@@ -95,7 +95,9 @@ class DiffusionPainter(ABC):
 
     def check(self) -> None:
         found = self.located()
-        check_pipeline(found["base"].folder, self.components + self.text_components, self.made_for)
+        # Prompts that are all in a cache need no text encoders.
+        texts = self.text_components if self.settings.prompt_cache is None else ()
+        check_pipeline(found["base"].folder, self.components + texts, self.made_for)
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
             check_memory(self.n_bytes(found) + WORK_BYTES, free, total, ", ".join(one.id for one in found.values()))
@@ -161,6 +163,7 @@ class DiffusionPainter(ABC):
 
     def _encode_all(self, prompts: Sequence[str]) -> Encoded:
         rows: list[Encoded] = []
+        check_pipeline(self.located()["base"].folder, self.text_components)
         with torch.inference_mode():
             for start in range(0, len(prompts), ENCODE_BATCH):
                 chunk = list(prompts[start:start + ENCODE_BATCH])

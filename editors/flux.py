@@ -202,5 +202,8 @@ class FluxPainter(Flux1Painter):
 
     def compile(self, pipeline: DiffusionPipeline) -> None:
         super().compile(pipeline)
-        if self.settings.controlnet is not None:                    # it names no repeated blocks; in place, whole
-            pipeline.controlnet.compile(fullgraph=True, dynamic=self.many_shapes)
+        if self.settings.controlnet is not None:
+            # Its class lists no repeated blocks, but they are the transformer's: the same graphs serve both.
+            for block in pipeline.controlnet.modules():
+                if type(block).__name__ in pipeline.transformer._repeated_blocks:
+                    block.compile(fullgraph=True, dynamic=self.many_shapes)

@@ -230,18 +230,30 @@ def test_an_embedding_does_not_depend_on_what_it_is_encoded_with(noise):
 
 
 def test_a_prompt_cache_outlives_the_process_and_the_encoders(noise, tmp_path, monkeypatch):
-    seen = count_encodings(monkeypatch)
-    folder = tmp_path / "prompts"
+    from huggingface_hub import constants
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "models--acme--tiny" / "snapshots" / ("1" * 40)
+    shutil.copytree(noise.base, snapshot)
+    usual = {"base": "acme/tiny", "revision": "1" * 40, "prompt_cache": tmp_path / "prompts"}
     request = request_of(REPLACE, 128)
-    expected = editor_of(noise, prompt_cache=folder).edit(request)
-    bare = tmp_path / "bare"
-    shutil.copytree(noise.base, bare, ignore=shutil.ignore_patterns("text_encoder*", "tokenizer*"))
-    seen.clear()
-    without = editor_of(noise, prompt_cache=folder)
-    assert np.array_equal(without.edit(request), expected) and not seen
-    for path in folder.iterdir():                                    # torn by a crash of the file system, say
+    expected = editor_of(noise, **usual).edit(request)
+    for part in [*snapshot.glob("text_encoder*"), *snapshot.glob("tokenizer*")]:
+        shutil.rmtree(part)
+    editor = editor_of(noise, **usual)
+    editor.check()
+    assert np.array_equal(editor.edit(request), expected)
+    with pytest.raises(InputError, match="text_encoder: its folder is missing"):
+        editor.edit(request_of(ADD, 128))
+
+
+def test_a_torn_entry_of_a_prompt_cache_is_made_anew(noise, tmp_path, monkeypatch):
+    seen = count_encodings(monkeypatch)
+    request = request_of(REPLACE, 128)
+    expected = editor_of(noise, prompt_cache=tmp_path).edit(request)
+    assert np.array_equal(editor_of(noise, prompt_cache=tmp_path).edit(request), expected) and len(seen) == 1
+    for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:50])
-    assert np.array_equal(editor_of(noise, prompt_cache=folder).edit(request), expected) and seen
+    assert np.array_equal(editor_of(noise, prompt_cache=tmp_path).edit(request), expected) and len(seen) == 2
 
 
 def test_missing_text_encoders_are_one_line(noise, tmp_path):
