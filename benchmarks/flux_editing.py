@@ -35,7 +35,8 @@ from benchmarks.flux_models import FULL, TINY, Arithmetic, Configs, RandomFluxPa
 from benchmarks.flux_tables import tables
 from benchmarks.measuring import Clock, hardware, on_gpu, peak_mb, reset_peak
 from editors.flux import FluxPainter, FluxSettings
-from editors.painting import CELL_PX, Painting, Schedule
+from editors.painting import CELL_PX, Painting
+from editors.settings import Schedule
 from rekey.geometry import Box
 from rekey.store import Journal, write_atomic
 

@@ -119,7 +119,7 @@ class DiffusionPainter(ABC):
     def paint(self, paintings: Sequence[Painting]) -> list[np.ndarray]:
         groups: dict[Any, list[int]] = {}
         for number, painting in enumerate(paintings):
-            groups.setdefault((painting.start.shape, painting.schedule), []).append(number)
+            groups.setdefault(painting.group, []).append(number)
         pictures: dict[int, np.ndarray] = {}
         with self._lock:
             for ((canvas_px, *_), _), members in groups.items():

@@ -31,12 +31,11 @@ from editors.canny import as_rgb, canny_edges, clear
 from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_from
 from editors.embeddings import Encoded
 from editors.models import Located, check_controlnet, check_flux_base, locate, n_bytes_of
-from editors.painting import TOKEN_PX, Painting, PaintingEditor, Schedule, hole_of
+from editors.painting import TOKEN_PX, Painting, PaintingEditor, hole_of
 from editors.prepaint import drawn_outline, prepainted
 from editors.prompts import caption
-from editors.settings import DiffusionSettings
+from editors.settings import DiffusionSettings, Schedule, at_least_one, in_range
 from rekey.editing import EditRequest
-from rekey.errors import InputError
 from rekey.records import VisualKey
 
 FLUX_DEV, FLUX_SCHNELL = "black-forest-labs/FLUX.1-dev", "black-forest-labs/FLUX.1-schnell"
@@ -64,12 +63,10 @@ class FluxSettings(DiffusionSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, low, high in (("sigma_start", 0, 1), ("control_scale", 0, 2), ("control_end", 0, 1)):
-            value = getattr(self, name)
-            if value is not None and not low < value <= high:
-                raise InputError(f"{name}={value}: expected a number above {low}, at most {high}")
-        if self.steps is not None and self.steps < 1:
-            raise InputError(f"steps={self.steps}: expected 1 or more")
+        in_range(self, 1, "sigma_start", "control_end")
+        in_range(self, 2, "control_scale")
+        if self.steps is not None:
+            at_least_one(self, "steps")
 
     def schedule(self, start: str) -> Schedule:
         """How an edit that begins so is denoised.  start: a key of START."""
@@ -78,13 +75,14 @@ class FluxSettings(DiffusionSettings):
         return Schedule(_or(self.sigma_start, usual.sigma_start), _or(self.steps, usual.steps), self.guidance,
                         control_scale, _or(self.control_end, usual.control_end))
 
+    def schedules(self) -> dict[str, Schedule]:
+        return {start: self.schedule(start) for start in START if self.start == "prepaint" or start != "prepaint"}
+
     def describe(self) -> dict[str, Any]:
         said = super().describe()
-        for name in ("controlnet", "controlnet_revision", "sigma_start", "steps", "guidance", "control_scale",
-                     "control_end"):
+        for name in ("controlnet", "controlnet_revision"):              # the painter says these
             said.pop(name)
-        starts = START if self.start == "prepaint" else {name: s for name, s in START.items() if name != "prepaint"}
-        return said | {"schedules": {name: vars(self.schedule(name)) for name in starts}}
+        return said
 
 
 # Chosen from what the nets' publishers and users report, not tuned on pictures: with real weights nothing was run.
@@ -181,7 +179,7 @@ class FluxPainter(Flux1Painter):
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> list[Image.Image]:
-        side, schedule = batch[0].group
+        side, schedule = batch[0].side, batch[0].schedule
         config = pipeline.scheduler.config
         controlled = {}
         if self.settings.controlnet is not None:

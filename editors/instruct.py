@@ -29,10 +29,10 @@ from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_f
 from editors.embeddings import Encoded
 from editors.flux import START
 from editors.models import Located, n_bytes_of
-from editors.painting import TOKEN_PX, Painting, PaintingEditor, Schedule, hole_of, in_cells
+from editors.painting import TOKEN_PX, Painting, PaintingEditor, hole_of, in_cells
 from editors.prepaint import prepainted
 from editors.prompts import instruction
-from editors.settings import DiffusionSettings
+from editors.settings import DiffusionSettings, Schedule, at_least_one, in_range
 from rekey.editing import EditRequest
 from rekey.errors import InputError
 from rekey.records import VisualKey
@@ -56,23 +56,16 @@ class InstructSettings(DiffusionSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sigma_start is not None and not 0 < self.sigma_start <= 1:
-            raise InputError(f"sigma_start={self.sigma_start}: expected a number above 0, at most 1")
-        if self.steps < 1:
-            raise InputError(f"steps={self.steps}: expected 1 or more")
+        in_range(self, 1, "sigma_start")
+        at_least_one(self, "steps")
 
     def schedule(self, is_prepainted: bool) -> Schedule:
         """How an edit that begins so is denoised."""
         usual = PREPAINT_SIGMA if is_prepainted else 1.0
         return Schedule(usual if self.sigma_start is None else self.sigma_start, self.steps, self.guidance)
 
-    def describe(self) -> dict[str, Any]:
-        said = super().describe()
-        decided = ("sigma_start", "steps", "guidance")
-        starts = dict.fromkeys(("source", said.get("start", "source")))
-        schedules = {start: self.schedule(start == "prepaint") for start in starts}
-        return {name: value for name, value in said.items() if name not in decided} | {
-            "schedules": {start: {name: getattr(one, name) for name in decided} for start, one in schedules.items()}}
+    def schedules(self) -> dict[str, Schedule]:
+        return {"source": self.schedule(False)}
 
 
 @dataclass(frozen=True)
@@ -81,6 +74,9 @@ class StartSettings(InstructSettings):
 
     start: Literal["source", "prepaint"] = "source"
     """What is denoised: the source, or the classical edit.  An edit that cannot be prepainted begins at the source."""
+
+    def schedules(self) -> dict[str, Schedule]:
+        return super().schedules() | ({"prepaint": self.schedule(True)} if self.start == "prepaint" else {})
 
 
 class InstructEditor(PaintingEditor):
@@ -109,7 +105,7 @@ def inpainting(batch: Sequence[Painting]) -> dict[str, Any]:
 
     Lists even for one picture, since FLUX.2's pipeline shrinks a single one of more than a megapixel.
     """
-    side, schedule = batch[0].group
+    side, schedule = batch[0].side, batch[0].schedule
     return {"image": [pil(painting.start) for painting in batch],
             "mask_image": [mask_of(side, painting.hole) for painting in batch],
             "height": side, "width": side,              # else some make it 1024, whatever the pictures are
@@ -182,7 +178,7 @@ class KleinPainter(DiffusionPainter):
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> list[Image.Image]:
-        side, schedule = batch[0].group
+        side, schedule = batch[0].side, batch[0].schedule
         if not pipeline.config.is_distilled and schedule.guidance > 1:
             # Without text encoders the pipeline cannot encode it.
             rows = self.embeddings.of([""] * len(batch))["prompt_embeds"]
@@ -262,7 +258,7 @@ class QwenEditPainter(DiffusionPainter):
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> list[Image.Image]:
-        side, schedule = batch[0].group
+        side, schedule = batch[0].side, batch[0].schedule
         config = pipeline.scheduler.config
         return pipeline(
             **inpainting(batch),

@@ -104,7 +104,7 @@ class _Painter(Flux1Painter):
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> list[Image.Image]:
-        side, schedule = batch[0].group
+        side, schedule = batch[0].side, batch[0].schedule
         config = pipeline.scheduler.config
         shift = shift_of(config, (side // TOKEN_PX) ** 2)
         return pipeline(
@@ -126,7 +126,7 @@ class KontextPainter(_Painter):
 
     def also(self, batch: Sequence[Painting]) -> dict[str, Any]:
         # Else it works at one of its own sizes of about a megapixel, and gives that back.  The area only stops a note.
-        return {"_auto_resize": False, "max_area": len(batch[0].start) ** 2}
+        return {"_auto_resize": False, "max_area": batch[0].side ** 2}
 
 
 class CannyDevPainter(_Painter):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from editors.drift import without_drift
-from editors.settings import DiffusionSettings
+from editors.settings import DiffusionSettings, Schedule
 from rekey.compositing import mask_margin_px
 from rekey.editing import EditRequest
 from rekey.geometry import Box
@@ -27,22 +27,6 @@ from rekey.records import VisualKey
 
 CELL_PX = 8             # a latent cell; masks are sampled there, so a smaller hole can vanish
 TOKEN_PX = 16           # two cells: what the transformer sees as one
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a picture is denoised; what paintings of one batch must share, besides the canvas.
-
-    sigma_start: share of noise in the latents at the first step, 1 for none of the start picture.  Not a `strength`,
-    which means another sigma on every canvas.  steps: transformer calls.  control_end: share of the steps after which
-    the ControlNet's say ends.
-    """
-
-    sigma_start: float
-    steps: int
-    guidance: float
-    control_scale: float = 0.0
-    control_end: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,9 +46,14 @@ class Painting:
     """uint8 (side, side, 3): the untouched canvas, for models that edit by reference."""
 
     @property
-    def group(self) -> tuple[int, Schedule]:
+    def side(self) -> int:
+        """Of a square canvas, in pixels."""
+        return len(self.start)
+
+    @property
+    def group(self) -> tuple[tuple[int, ...], Schedule]:
         """Paintings of one group can share a batch."""
-        return len(self.start), self.schedule
+        return self.start.shape, self.schedule
 
 
 class Painter(Protocol):

@@ -20,6 +20,22 @@ CANVAS_STEP_PX = 16             # a token of the transformer; other sizes would 
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """How a picture is denoised; what paintings of one batch must share, besides the canvas.
+
+    sigma_start: share of noise in the latents at the first step, 1 for none of the start picture.  Not a `strength`,
+    which means another sigma on every canvas.  steps: transformer calls.  control_end: share of the steps after which
+    the ControlNet's say ends.
+    """
+
+    sigma_start: float
+    steps: int
+    guidance: float
+    control_scale: float = 0.0
+    control_end: float = 1.0
+
+
+@dataclass(frozen=True)
 class ModelSettings:
     """What everything that loads a diffusion model shares."""
 
@@ -81,11 +97,28 @@ class DiffusionSettings(ModelSettings):
         """Edits painted at once on a canvas of this side."""
         return max(1, self.batch_size * min(self.canvases_px) ** 2 // canvas_px ** 2)
 
+    def schedules(self) -> dict[str, Schedule]:
+        """How edits are denoised, by the way in which they begin."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        of_schedules = {field.name for field in dataclasses.fields(Schedule)}
+        said = {name: value for name, value in super().describe().items() if name not in of_schedules}
+        return said | {"schedules": {name: dataclasses.asdict(one) for name, one in self.schedules().items()}}
+
 
 def at_least_one(settings: Any, *names: str) -> None:
+    """Raises InputError for a setting below 1."""
     for name in names:
         if getattr(settings, name) < 1:
             raise InputError(f"{name}={getattr(settings, name)}: expected 1 or more")
+
+
+def in_range(settings: Any, most: float, *names: str) -> None:
+    """Raises InputError for a setting that is given and not above 0, or above `most`."""
+    for name in names:
+        if (value := getattr(settings, name)) is not None and not 0 < value <= most:
+            raise InputError(f"{name}={value}: expected a number above 0, at most {most}")
 
 
 Settings = TypeVar("Settings", bound=ModelSettings)

@@ -26,8 +26,8 @@ from editors.canny import as_rgb, canny_edges
 from editors.diffusion import pil, shift_of
 from editors.embeddings import Encoded
 from editors.flux import CANNY_MODE, FLUX_DEV, FluxPainter
-from editors.painting import TOKEN_PX, Painting, Schedule
-from editors.settings import ModelSettings, at_least_one
+from editors.painting import TOKEN_PX, Painting
+from editors.settings import ModelSettings, Schedule, at_least_one, in_range
 from rekey.errors import InputError
 from rekey.geometry import Box
 
@@ -65,8 +65,7 @@ class WholeImageSettings(ModelSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "steps")
-        if not 0 < self.control_scale <= 2:
-            raise InputError(f"control_scale={self.control_scale}: expected a number above 0, at most 2")
+        in_range(self, 2, "control_scale")
         if self.true_cfg < 1:
             raise InputError(f"true_cfg={self.true_cfg}: expected a number of 1 (none) or more")
         if self.true_cfg_from < 0:

@@ -14,8 +14,8 @@ from diffusers import FluxControlNetInpaintPipeline, FluxControlNetModel
 from editors.canny import as_rgb
 from editors.diffusion import mask_of, pil
 from editors.flux import FluxPainter, FluxSettings
-from editors.painting import Painting, Schedule, hole_of
-from editors.settings import with_choices
+from editors.painting import Painting, hole_of
+from editors.settings import Schedule, with_choices
 from editors.tiny_flux import tiny_controlnet, tiny_flux
 from rekey.compositing import cut
 from rekey.editing import EditRequest, PhotoView

@@ -47,7 +47,8 @@ from editors.instruct_flux import (
     KontextPainter,
     KontextSettings,
 )
-from editors.painting import TOKEN_PX, Painting, Schedule, hole_of
+from editors.painting import TOKEN_PX, Painting, hole_of
+from editors.settings import Schedule
 from rekey.compositing import cut, paste
 from rekey.editing import EditRequest, PhotoView
 from rekey.errors import InputError
