@@ -37,6 +37,7 @@ from benchmarks.measuring import Clock, hardware, on_gpu, peak_mb, reset_peak
 from editors.flux import FluxPainter, FluxSettings
 from editors.painting import CELL_PX, Painting
 from editors.settings import Schedule
+from rekey.errors import InputError
 from rekey.geometry import Box
 from rekey.store import Journal, write_atomic
 
@@ -158,8 +159,8 @@ class Bench:
                 continue
             try:
                 self.add("speed", **asdict(case), **self.timed(case))
-            except torch.cuda.OutOfMemoryError:
-                self.add("left out", what=str(case), reason="out of GPU memory")
+            except InputError as error:                     # of the GPU's memory
+                self.add("left out", what=str(case), reason=str(error))
                 torch.cuda.empty_cache()
             except Exception as error:
                 if case.mode == EAGER:

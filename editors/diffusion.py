@@ -67,8 +67,8 @@ class DiffusionPainter(ABC):
 
     @abstractmethod
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
-             generators: list[torch.Generator]) -> list[Image.Image]:
-        """One call of the pipeline."""
+             generators: list[torch.Generator]) -> np.ndarray:
+        """One call of the pipeline: float32 (B, height, width, 3) in [0, 1]."""
 
     def text_of(self, batch: Sequence[Painting]) -> Encoded:
         """What the model reads; from the cache, where it does not depend on the picture."""
@@ -153,10 +153,15 @@ class DiffusionPainter(ABC):
     def _batch(self, batch: Sequence[Painting]) -> list[np.ndarray]:
         # On the CPU, one per edit: the same noise on every device, whatever else is in the batch.
         generators = [torch.Generator("cpu").manual_seed(painting.seed) for painting in batch]
-        with torch.inference_mode():
-            text = {name: rows.to(self.device) for name, rows in self.text_of(batch).items()}
-            images = self.call(self.pipeline, batch, text, generators)
-        pictures = [np.asarray(image) for image in images]
+        try:
+            with torch.inference_mode():
+                text = {name: rows.to(self.device) for name, rows in self.text_of(batch).items()}
+                pictures = list(self.call(self.pipeline, batch, text, generators))
+        except torch.OutOfMemoryError as error:
+            side, reason = len(batch[0].start), str(error).partition("\n")[0]
+            raise InputError(f"out of GPU memory with {len(batch)} edits at once on a canvas of {side} px ({reason}); "
+                             "give a smaller --set batch_size and a new --out, since another batch size is another "
+                             "run, or use a GPU with more memory") from None
         for painting, picture in zip(batch, pictures, strict=True):
             assert picture.shape == painting.start.shape, f"asked for {painting.start.shape}, painted {picture.shape}"
         return pictures

@@ -9,10 +9,11 @@ channel by channel in CIELAB, is applied to all of the edit.
 
 from __future__ import annotations
 
-import cv2
-import numpy as np
+import warnings
 
-from rekey import colors
+import numpy as np
+from skimage.color import lab2rgb, rgb2lab
+
 from rekey.geometry import Box
 
 RING_SHARE, MIN_RING_PX = 0.04, 8       # width of the ring around the hole: share of the canvas
@@ -23,16 +24,16 @@ CHANGED_DELTA_E = 10.0                  # from the median: a shadow or another t
 
 
 def without_drift(canvas: np.ndarray, edited: np.ndarray, hole: Box) -> np.ndarray:
-    """`edited` with the drift of the ring around the hole taken out; uint8 (height, width, 3).
+    """`edited` with the drift of the ring around the hole taken out; float32 (height, width, 3) in [0, 1].
 
-    canvas, edited: uint8, same shape, before and after.  hole: what the model was to repaint.
+    canvas: uint8, before.  edited: float32 in [0, 1] of the same shape, after.  hole: what the model was to repaint.
     """
     ring = _ring(canvas.shape[:2], hole)
     if ring.sum() < MIN_RING_AREA_PX2:
         return edited
-    before = colors.to_lab(canvas)[ring]                        # (n, 3)
-    lab = colors.to_lab(edited)
-    after = lab[ring]
+    # Exactly, by skimage: OpenCV's table is off by a third of a unit, unevenly, which a gain would make visible.
+    lab = rgb2lab(edited)
+    before, after = rgb2lab(canvas[ring].astype(np.float32) / 255), lab[ring]      # (n, 3)
     off = after - before
     plain = np.linalg.norm(off - np.median(off, axis=0), axis=1) < CHANGED_DELTA_E
     if plain.sum() < MIN_RING_AREA_PX2:
@@ -44,8 +45,14 @@ def without_drift(canvas: np.ndarray, edited: np.ndarray, hole: Box) -> np.ndarr
         return edited
     matched = np.float32(mean_before) + (lab - np.float32(mean_after)) * np.float32(gain)
     matched[..., 0] = np.clip(matched[..., 0], 0, 100)
-    rgb = cv2.cvtColor(matched, cv2.COLOR_LAB2RGB)
-    return np.rint(np.clip(rgb, 0, 1) * 255).astype(np.uint8)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Conversion from CIE-LAB", UserWarning)     # colors that no screen shows
+        return lab2rgb(matched)
+
+
+def as_bytes(picture: np.ndarray) -> np.ndarray:
+    """uint8 of a picture in [0, 1]."""
+    return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
 
 
 def _ring(shape: tuple[int, int], hole: Box) -> np.ndarray:

@@ -25,7 +25,6 @@ from diffusers import (
     FluxInpaintPipeline,
     FluxPipeline,
 )
-from PIL import Image
 
 from editors.canny import as_rgb, canny_edges, clear
 from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_from
@@ -45,21 +44,27 @@ CANNY_MODE = 0                  # of union nets that are told what their control
 
 @dataclass(frozen=True)
 class FluxSettings(DiffusionSettings):
-    """Settings of `flux-canny`.  None of these: by how an edit begins, see START."""
+    """Settings of `flux-canny`.  Where None is given, START says what is usual for how an edit begins."""
 
     base: str = FLUX_DEV
     controlnet: str | None = UNION_PRO_2
-    """Hub id or folder of a FluxControlNetModel; None: inpainting without one."""
+    """Hub id or folder of a FluxControlNetModel; none: inpainting without one."""
     controlnet_revision: str | None = None
+    """Commit of `controlnet`."""
     start: Literal["prepaint", "source"] = "prepaint"
     """What is denoised: the classical edit, or the source.  An edit that cannot be prepainted begins at the source."""
     outline: Literal["none", "drawn"] = "none"
     """Edges of an object that is added from the source: none, or the rim of the classical editor's drawing."""
     sigma_start: float | None = None
+    """Share of noise at the first step.  none: 0.72 for a prepainted start, 1 for the source."""
     steps: int | None = None
+    """Transformer calls.  none: 16 for a prepainted start, 28 for the source."""
     guidance: float = 3.5
+    """How closely the caption is followed; the model was distilled to take it as an input."""
     control_scale: float | None = None
+    """Weight of the edges.  none: 0.6 prepainted, 0.65 to replace; to add 0.4, or 0.6 with a drawn outline."""
     control_end: float | None = None
+    """Share of the steps after which the edges have no say.  none: 0.8; to add from the source 0.5, outlined 0.6."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +183,7 @@ class FluxPainter(Flux1Painter):
                                               local_files_only=True, **given).to(self.device)
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
-             generators: list[torch.Generator]) -> list[Image.Image]:
+             generators: list[torch.Generator]) -> np.ndarray:
         side, schedule = batch[0].side, batch[0].schedule
         config = pipeline.scheduler.config
         controlled = {}
@@ -196,6 +201,7 @@ class FluxPainter(Flux1Painter):
             sigmas=sigmas_from(schedule.sigma_start, schedule.steps, config,
                                shift_of(config, (side // TOKEN_PX) ** 2)),
             num_inference_steps=schedule.steps, guidance_scale=schedule.guidance, generator=generators,
+            output_type="np",
             **controlled, **text).images
 
     def compile(self, pipeline: DiffusionPipeline) -> None:

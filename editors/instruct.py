@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from diffusers import (
     DiffusionPipeline,
@@ -23,7 +24,6 @@ from diffusers import (
     QwenImageEditInpaintPipeline,
 )
 from diffusers.pipelines.flux2.pipeline_flux2_klein_inpaint import compute_empirical_mu
-from PIL import Image
 
 from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_from
 from editors.embeddings import Encoded
@@ -51,6 +51,7 @@ class InstructSettings(DiffusionSettings):
     sigma_start: float | None = None
     """Share of noise at the first step.  None: all of it, and as in `flux-canny` where an edit begins prepainted."""
     steps: int = 28
+    """Transformer calls."""
     guidance: float = 3.5
     """How closely the prompt is followed, on the scale of the model."""
 
@@ -110,6 +111,7 @@ def inpainting(batch: Sequence[Painting]) -> dict[str, Any]:
             "mask_image": [mask_of(side, painting.hole) for painting in batch],
             "height": side, "width": side,              # else some make it 1024, whatever the pictures are
             "strength": 1.0,                            # the sigmas say where it begins
+            "output_type": "np",
             "num_inference_steps": schedule.steps}      # klein's shift depends on it, not on the number of sigmas
 
 
@@ -177,7 +179,7 @@ class KleinPainter(DiffusionPainter):
             raise InputError(_too_long(self.settings.text_tokens, missing, prompt))
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
-             generators: list[torch.Generator]) -> list[Image.Image]:
+             generators: list[torch.Generator]) -> np.ndarray:
         side, schedule = batch[0].side, batch[0].schedule
         if not pipeline.config.is_distilled and schedule.guidance > 1:
             # Without text encoders the pipeline cannot encode it.
@@ -257,7 +259,7 @@ class QwenEditPainter(DiffusionPainter):
                 "negative_prompt_embeds_mask": torch.ones(negative.shape[:2], dtype=torch.long, device=self.device)}
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
-             generators: list[torch.Generator]) -> list[Image.Image]:
+             generators: list[torch.Generator]) -> np.ndarray:
         side, schedule = batch[0].side, batch[0].schedule
         config = pipeline.scheduler.config
         return pipeline(

@@ -22,7 +22,6 @@ from diffusers import (
     FluxFillPipeline,
     FluxKontextInpaintPipeline,
 )
-from PIL import Image
 
 from editors.canny import as_rgb, canny_edges, clear
 from editors.diffusion import pil, shift_of, sigmas_from
@@ -103,7 +102,7 @@ class _Painter(Flux1Painter):
         return load_without(self, self.pipeline_class, self.text_components + self.without).to(self.device)
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
-             generators: list[torch.Generator]) -> list[Image.Image]:
+             generators: list[torch.Generator]) -> np.ndarray:
         side, schedule = batch[0].side, batch[0].schedule
         config = pipeline.scheduler.config
         shift = shift_of(config, (side // TOKEN_PX) ** 2)

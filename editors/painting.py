@@ -66,7 +66,7 @@ class Painter(Protocol):
         """Told once, before any painting, which prompts may come."""
 
     def paint(self, paintings: Sequence[Painting]) -> list[np.ndarray]:
-        """uint8 (side, side, 3) for each, in order.  A picture does not depend on the others."""
+        """float32 (side, side, 3) in [0, 1] for each, in order.  A picture does not depend on the others."""
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON: weights and revisions, licenses, precision."""
@@ -109,8 +109,8 @@ class PaintingEditor(ABC):
         return self.finish(request, painting, picture)
 
     def finish(self, request: EditRequest, painting: Painting, picture: np.ndarray) -> np.ndarray:
-        """What the model painted, with the drift of its colors taken out; compositing is done by `rekey`."""
-        return without_drift(request.canvas, picture, painting.hole)
+        """What the model painted, with the drift of its colors taken out; float32 (side, side, 3) in [0, 255]."""
+        return 255 * without_drift(request.canvas, picture, painting.hole)
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, **self.settings.describe(), **self.painter.describe()}

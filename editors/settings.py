@@ -42,7 +42,7 @@ class ModelSettings:
     base: str = ""
     """Hub id or folder of the model."""
     revision: str | None = None
-    """Commit of `base`; None: the pinned one where the toolkit knows it, else what the local cache holds."""
+    """Commit of `base`; none: the pinned one where the toolkit knows it, else what the local cache calls main."""
     batch_size: int = 1
     """Pictures painted at once."""
     text_tokens: int = 128
@@ -52,6 +52,7 @@ class ModelSettings:
     compile: bool = False
     """torch.compile: minutes at the start, faster steps after."""
     device: str = "auto"
+    """auto: the first GPU, or the CPU where there is none; cuda:1, ..."""
     prompt_cache: Path | None = None
     """Folder that keeps prompt embeddings; where it holds all, the text encoders are not needed."""
     compile_cache: Path | None = None
@@ -80,6 +81,7 @@ class DiffusionSettings(ModelSettings):
     batch_size: int = 4
     """Edits painted at once on the smallest canvas, in proportion fewer on larger ones."""
     max_attempts: int = 4
+    """Attempts at an edit, each with another seed, until one is certified."""
     best_of: int = 1
     """Candidates per attempt; the best certificate wins."""
 

@@ -24,6 +24,7 @@ from PIL import Image
 
 from editors.canny import as_rgb, canny_edges
 from editors.diffusion import pil, shift_of
+from editors.drift import as_bytes
 from editors.embeddings import Encoded
 from editors.flux import CANNY_MODE, FLUX_DEV, FluxPainter
 from editors.painting import TOKEN_PX, Painting
@@ -108,7 +109,7 @@ class WholeImagePainter(FluxPainter):
         A picture depends on its own drawing alone.  Those of one size share batches.
         """
         self.expect(drawing.caption for drawing in drawings)
-        return self.paint([self.prepare(drawing) for drawing in drawings])
+        return [as_bytes(picture) for picture in self.paint([self.prepare(drawing) for drawing in drawings])]
 
     def prepare(self, drawing: Drawing) -> Painting:
         """A drawing as the model gets it; needs no model."""
@@ -128,7 +129,7 @@ class WholeImagePainter(FluxPainter):
         return {**said, **super().describe()}
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
-             generators: list[torch.Generator]) -> list[Image.Image]:
+             generators: list[torch.Generator]) -> np.ndarray:
         height, width = batch[0].start.shape[:2]
         schedule, n_plain = batch[0].schedule, self.settings.n_plain_steps
         sigmas = sigmas_for(self.settings, pipeline.scheduler.config, height * width // TOKEN_PX ** 2)
@@ -137,7 +138,7 @@ class WholeImagePainter(FluxPainter):
                  # One for all pictures here, unlike in the inpainting pipeline.
                  "control_mode": CANNY_MODE if pipeline.controlnet.config.num_mode else None}
         if n_plain == len(sigmas):
-            return pipeline(sigmas=sigmas, generator=generators, **given).images
+            return pipeline(sigmas=sigmas, generator=generators, output_type="np", **given).images
         latents = None
         if n_plain > 0:
             latents = pipeline(sigmas=sigmas, generator=generators, output_type="latent",
@@ -146,7 +147,7 @@ class WholeImagePainter(FluxPainter):
             generators = [torch.Generator(one.device).manual_seed(one.initial_seed()) for one in generators]
         negative = {f"negative_{name}": rows.to(self.device) for name, rows in
                     self.embeddings.of([NEGATIVE] * len(batch)).items()}
-        return pipeline(sigmas=sigmas[n_plain:], generator=generators, latents=latents,
+        return pipeline(sigmas=sigmas[n_plain:], generator=generators, latents=latents, output_type="np",
                         true_cfg_scale=self.settings.true_cfg, **negative, **given).images
 
 

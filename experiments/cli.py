@@ -23,6 +23,7 @@ COMMANDS = {
     "slots": ("experiments.cli_slots", "Annotations: check, preview, measure, import, label-config."),
     "sample": ("experiments.cli_sample", "Draw sampling records and questions for a seed; no pixels."),
     "generate": ("experiments.cli_generate", "Make a fresh, certified benchmark instance from slots and images."),
+    "editors": ("experiments.cli_editors", "What can draw the edits: weights, licenses, settings; what is here."),
     "merge": ("experiments.cli_merge", "Join the shards of a generated instance."),
     "scenes": ("experiments.cli_scenes", "Draw scenes with questions and slots: a benchmark to renew."),
     "evaluate": ("experiments.cli_evaluate", "Put a benchmark to a model: local, in vLLM, or behind a server."),

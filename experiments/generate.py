@@ -19,19 +19,23 @@ Killed at any point and started again, it ends in the same bytes (run.json, whic
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from editors.painting import PaintingEditor
 from experiments.contact_sheet import write_contact_sheets
-from experiments.editors_by_name import make_editor
+from experiments.editors_by_name import Choices, make_editor, modules_of
+from experiments.painting import PaintingService, RemotePainter
 from experiments.workers import in_parallel, stop_requested
 from rekey import __version__, store
+from rekey.editing import Editor
 from rekey.errors import InputError, Interrupted
 from rekey.geometry import Box
 from rekey.images import find_image, image_size, index_images, load_image, save_png
@@ -59,6 +63,8 @@ class GenerateJob:
     avoid: frozenset[str] = frozenset()
     shard: tuple[int, int] | None = None
     workers: int = 1
+    choices: Choices = ()
+    """Settings of the editor, as (key, value) pairs of text."""
 
     def plan(self, slots: dict[str, ImageSlots]) -> dict[str, Any]:
         """Everything the result depends on, but for the pixels of the sources."""
@@ -68,7 +74,7 @@ class GenerateJob:
             "slots_sha256": store.sha256_json(to_json(tuple(slots.values()))),
             "image_ids": list(slots),
             "seed": self.seed,
-            "editor": make_editor(self.editor).describe(),
+            "editor": make_editor(self.editor, self.choices).describe(),
             "question_type": self.sampling.question_type,
             "attribute": self.sampling.attribute,
             "difficulty": self.sampling.difficulty,
@@ -87,6 +93,8 @@ class Summary:
     n_rejected: int
     n_resumed: int
     """Images that were finished before this call."""
+    painted: dict[str, Any] | None = None
+    """Of a model that painted for several processes: batches, edits, and the share of the batches that these filled."""
 
 
 def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda done, total: None,
@@ -106,12 +114,13 @@ def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda don
 
 def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: threading.Event) -> Summary:
     started = time.time()
-    painted = make_editor(job.editor).attributes
-    if job.sampling.attribute not in painted:
+    editor = make_editor(job.editor, job.choices)
+    if job.sampling.attribute not in editor.attributes:
         raise InputError(f"--attribute {job.sampling.attribute}: the {job.editor} editor can change "
-                         f"{' and '.join(painted)} only; give one of these, or another --editor")
+                         f"{' and '.join(editor.attributes)} only; give one of these, or another --editor")
     slots = read_slots(job.slots_file)
     paths = _find_images(job.images, slots)
+    editor.check()
     plan = job.plan(slots)
     _claim(job.out, plan)
     mine = store.shard_of(list(slots.values()), job.shard)
@@ -119,13 +128,21 @@ def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: thre
         # Whatever shard did an image, and of how many, it need not be done again.
         lines = _newest(line for line in _all_lines(job.out) if _still_true(line, job.out, paths))
         journal.keep(lambda line: lines.get(line["image_id"]) == line)
-        todo = [_Task(image, paths[image.image_id], job) for image in mine if image.image_id not in lines]
+        todo = [image for image in mine if image.image_id not in lines]
         n_before = len(mine) - len(todo)
         progress(n_before, len(mine))
-        for line in in_parallel(_make, todo, min(job.workers, len(todo) or 1), stop):
-            journal.append(line | {"made_at": time.time()})
-            lines[line["image_id"]] = line
-            progress(sum(image.image_id in lines for image in mine), len(mine))
+        if todo:
+            editor.expect(key for image in todo for key in Pool(image, job.sampling).keys(job.seed))
+        n_workers = min(job.workers, len(todo) or 1)
+        with _served(editor, n_workers) as service:
+            tasks = [_Task(image, paths[image.image_id], job, service and service.remote) for image in todo]
+            made = in_parallel(_make, tasks, n_workers, stop, modules_of(job.editor))
+            for n_made, line in enumerate(made, 1):
+                journal.append(line | {"made_at": time.time()})
+                lines[line["image_id"]] = line
+                if service:
+                    service.n_busy = min(n_workers, len(todo) - n_made)
+                progress(sum(image.image_id in lines for image in mine), len(mine))
         idle = not journal.lines
     done = [lines[image.image_id] for image in mine if image.image_id in lines]
     if len(done) < len(mine):
@@ -135,10 +152,19 @@ def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: thre
         return _summary(done, n_before)
     settings = plan | {"slots": str(job.slots_file), "images": str(job.images), "workers": job.workers,
                        "shard": job.shard and "{}/{}".format(*job.shard)}
-    store.write_json(job.out / store.shard_name("run", job.shard, ".json"), store.run_manifest(settings, started))
+    painted = service.describe() if service else None
+    manifest = store.run_manifest(settings, started) | ({"painted": painted} if painted else {})
+    store.write_json(job.out / store.shard_name("run", job.shard, ".json"), manifest)
     if job.shard is None:
         _finish(job.out, done)
-    return _summary(done, n_before)
+    return _summary(done, n_before, painted)
+
+
+def _served(editor: Editor, n_workers: int) -> contextlib.AbstractContextManager[PaintingService | None]:
+    """What paints for several workers; None where there is one, or an editor that needs no model."""
+    if n_workers == 1 or not isinstance(editor, PaintingEditor):
+        return contextlib.nullcontext()
+    return PaintingService(editor.painter, editor.settings.batch_at, n_workers)
 
 
 def merge(out: Path) -> Summary:
@@ -194,6 +220,8 @@ class _Task:
     image: ImageSlots
     path: Path
     job: GenerateJob
+    painter: RemotePainter | None
+    """What paints for a worker, where the editor lets a model do so."""
 
 
 def _make(task: _Task) -> dict[str, Any]:
@@ -203,8 +231,9 @@ def _make(task: _Task) -> dict[str, Any]:
         source = load_image(task.path)
     except InputError as error:                     # without the file's hash, so that a resume tries again
         return {"image_id": image_id, "failure": str(error)}
-    outcome = regenerate(source, Pool(task.image, job.sampling), job.seed, make_editor(job.editor),
-                         distractors=job.distractors, avoid=job.avoid)
+    editor = make_editor(job.editor, job.choices, task.painter)
+    outcome = regenerate(source, Pool(task.image, job.sampling), job.seed, editor, distractors=job.distractors,
+                         avoid=job.avoid)
     line: dict[str, Any] = {"image_id": image_id, "source_file_sha256": store.sha256_file(task.path),
                             "source_sha256": source.sha256}
     if outcome.rejected:
@@ -279,11 +308,19 @@ def _claim(out: Path, plan: dict[str, Any]) -> None:
         if not taken:
             store.write_json(plan_file, plan)
     old = _read_plan(out)
-    differing = [f"{key} was {_short(old.get(key))}, now {_short(value)}"
-                 for key, value in plan.items() if old.get(key) != value]
+    differing = list(_differences(old, plan))
     if differing:
         raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); "
                          "give another --out, or the settings it was started with")
+
+
+def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """What differs between two plans, setting by setting."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in new | old:
+            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+    elif old != new:
+        yield f"{name} was {_short(old)}, now {_short(new)}"
 
 
 def _read_plan(out: Path) -> dict[str, Any]:
@@ -311,10 +348,10 @@ def _finish(out: Path, lines: list[dict[str, Any]]) -> None:
         path.unlink()
 
 
-def _summary(lines: list[dict[str, Any]], n_resumed: int) -> Summary:
+def _summary(lines: list[dict[str, Any]], n_resumed: int, painted: dict[str, Any] | None = None) -> Summary:
     return Summary(sum("item" in line for line in lines),
                    tuple(f"{line['image_id']}: {line['failure']}" for line in lines if "failure" in line),
-                   sum(len(line.get("rejected", ())) for line in lines), n_resumed)
+                   sum(len(line.get("rejected", ())) for line in lines), n_resumed, painted)
 
 
 def _short(value: Any) -> str:

@@ -19,7 +19,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -30,11 +30,11 @@ Task, Result = TypeVar("Task"), TypeVar("Result")
 
 
 def in_parallel(make: Callable[[Task], Result], tasks: Iterable[Task], n_workers: int,
-                stop: threading.Event) -> Iterator[Result]:
+                stop: threading.Event, modules: Sequence[str] = ()) -> Iterator[Result]:
     """`make` of every task, in the order in which they are finished; none is begun once `stop` is set.
 
     With one worker the work is done in this process.  What `make` raises comes last, after the results of what else was
-    begun; WorkerLost where a process dies.
+    begun; WorkerLost where a process dies.  modules: what the workers will import, besides the one of `make`.
     """
     upcoming = iter(tasks)
     if n_workers == 1:
@@ -49,7 +49,7 @@ def in_parallel(make: Callable[[Task], Result], tasks: Iterable[Task], n_workers
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
         # Loaded once and shared by all workers: their memory and most of their start-up time.
-        context.set_forkserver_preload([make.__module__, "experiments.preload"])
+        context.set_forkserver_preload([make.__module__, "experiments.preload", *modules])
         # Starting the tracker unblocks the signals, so it must not happen inside.
         multiprocessing.resource_tracker.ensure_running()
         with _signals_blocked():
@@ -86,11 +86,22 @@ def _as_finished(pool: Executor, make: Callable[[Task], Result], upcoming: Itera
             for future in ready:
                 if future.exception() is None:
                     yield future.result()
-                raised = raised or future.exception()
+                if raised is None or isinstance(future.exception(), BrokenProcessPool):
+                    raised = future.exception() or raised
         if raised is not None:              # last: what others have made is not lost with it
             raise raised
+    except BrokenProcessPool:
+        _kill_workers()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _kill_workers() -> None:
+    """End the processes of a broken pool, which waits for them: the pool's SIGTERM is blocked in them, and one that
+    waits for its next task may wait for a lock that the dead one held."""
+    for process in multiprocessing.active_children():
+        process.kill()
 
 
 def worker_number() -> int | None:

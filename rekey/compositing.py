@@ -102,14 +102,24 @@ def _squared(window: Box, width: int, height: int) -> Box:
 
 def to_window(crop: Crop, edited: np.ndarray) -> np.ndarray:
     """The editor's canvas at the window's own size, uint8 (height, width, 3)."""
-    if edited.shape != crop.canvas.shape or edited.dtype != np.uint8:
-        raise ValueError(f"the editor returned {edited.dtype} {edited.shape}, expected uint8 {crop.canvas.shape}")
-    if crop.square is None:
-        return edited
+    if edited.shape != crop.canvas.shape or edited.dtype not in (np.uint8, np.float32):
+        raise ValueError(f"the editor returned {edited.dtype} {edited.shape}, expected uint8 or float32 "
+                         f"{crop.canvas.shape}")
+    if crop.square is not None:
+        edited = _resampled(edited, crop.square.width)
+        edited = edited[crop.window.moved(-crop.square.left, -crop.square.top).slices]
+    if edited.dtype != np.uint8:
+        edited = np.rint(np.clip(edited, 0, 255)).astype(np.uint8)
+    return np.ascontiguousarray(edited)
+
+
+def _resampled(canvas: np.ndarray, side: int) -> np.ndarray:
+    """A canvas at another size, in its own type."""
     from PIL import Image
-    side = crop.square.width
-    whole = np.asarray(Image.fromarray(edited).resize((side, side), Image.LANCZOS))
-    return np.ascontiguousarray(whole[crop.window.moved(-crop.square.left, -crop.square.top).slices])
+    if canvas.dtype == np.uint8:
+        return np.asarray(Image.fromarray(canvas).resize((side, side), Image.LANCZOS))
+    channels = np.ascontiguousarray(np.moveaxis(canvas, -1, 0))         # PIL has no color pictures of floats
+    return np.stack([np.asarray(Image.fromarray(one).resize((side, side), Image.LANCZOS)) for one in channels], -1)
 
 
 def paste(pixels: np.ndarray, crop: Crop, edited: np.ndarray) -> np.ndarray:

@@ -69,7 +69,10 @@ class Editor(Protocol):
         """None where the editor can draw this key, else the reason in a few words."""
 
     def edit(self, request: EditRequest) -> np.ndarray:
-        """uint8 canvas of the same shape.  Only the box and a few pixels around it will be used."""
+        """A canvas of the same shape: uint8, or float32 in [0, 255], to be rounded when it is resampled.
+
+        Only the box and a few pixels around it will be used.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for `run.json`: model ids, revisions, settings."""

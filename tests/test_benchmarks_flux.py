@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -80,7 +81,7 @@ class Returns:
     """A painter that changes nothing."""
 
     def paint(self, paintings):
-        return [painting.start for painting in paintings]
+        return [painting.start.astype(np.float32) / 255 for painting in paintings]
 
 
 def test_certified_edits_are_counted_by_mode_and_start():

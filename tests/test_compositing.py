@@ -76,3 +76,16 @@ def test_an_editor_that_changes_the_size_is_caught():
     crop = cut(PHOTO, slot(EDITS[0]))
     with pytest.raises(ValueError, match="the editor returned"):
         to_window(crop, crop.canvas[:-1])
+
+
+def test_a_canvas_of_floats_is_rounded_once():
+    smooth = np.linspace(40, 210, 300)[None, :, None] + np.linspace(-30, 30, 200)[:, None, None] + np.array([0, 9, -9])
+    crop = cut(smooth.astype(np.uint8), slot(Box(150, 100, 250, 140), Box(120, 90, 290, 150)), (512,))
+    exact = crop.canvas.astype(np.float32)
+    as_bytes, as_floats = to_window(crop, crop.canvas), to_window(crop, exact)
+    assert as_floats.dtype == np.uint8 and np.abs(as_floats.astype(int) - as_bytes).max() <= 1
+    rng = np.random.default_rng(0)
+    shaken = [to_window(crop, exact + rng.normal(0, 0.01, exact.shape).astype(np.float32)) for _ in range(3)]
+    assert max(np.abs(one.astype(int) - as_floats).max() for one in shaken) <= 1
+    native = cut(PHOTO, slot(EDITS[0]))
+    assert np.array_equal(to_window(native, native.canvas.astype(np.float32) + 0.4), native.canvas)

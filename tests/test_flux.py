@@ -1,6 +1,7 @@
 """flux-canny from a record to an item, through random weights of the real classes."""
 
 import dataclasses
+import re
 import shutil
 
 import numpy as np
@@ -165,24 +166,37 @@ def test_an_edit_that_the_model_keeps_is_certified(clear):
         assert edit.certificate.measured == asked.color
 
 
+def test_items_of_another_batch_size_differ_by_rounding_only(clear):
+    source = LoadedImage(PHOTO, pixel_sha256(PHOTO), "PNG", "RGB", ())
+    slots = [Slot("photo", f"S{n}", "add", edit.grown(30).clipped(301, 203), edit, (), (noun,))
+             for n, (edit, noun) in enumerate(((Box(20, 130, 80, 190), "bucket"), (Box(200, 100, 260, 170), "cat")))]
+    pool = Pool(ImageSlots("photo", tuple(slots), "relative_position", (301, 203)))
+    items = [regenerate(source, pool, 1, editor_of(clear, sigma_start=0.03, canvases_px=(256,), batch_size=size))
+             for size in (1, 4)]
+    assert len(items[0].edits) == 2 and items[0].item is not None
+    assert items[0].item.record == items[1].item.record
+    assert np.abs(items[0].pixels.astype(int) - items[1].pixels).max() <= 1
+
+
 def test_the_picture_that_is_denoised_is_the_one_that_was_prepared(clear):
     """Null experiment: almost no noise, a model that changes nothing, a decoder that shows the latents."""
     editor = editor_of(clear, sigma_start=0.01, canvases_px=(256,))
     for asked in (REPLACE, ADD):
         painting = editor.prepare(request_of(asked))
         (picture,) = editor.painter.paint([painting])
-        blocks = [image.reshape(64, 4, 64, 4, 3).mean((1, 3)) for image in (painting.start.astype(float), picture)]
+        pictures = painting.start.astype(float), 255 * picture
+        blocks = [image.reshape(64, 4, 64, 4, 3).mean((1, 3)) for image in pictures]
         assert np.abs(blocks[0] - blocks[1]).mean() < 4
 
 
 def test_a_prompt_a_control_and_a_start_each_change_the_picture(noise):
     editor = editor_of(noise)
     painting = editor.prepare(request_of(REPLACE))
-    first = editor.painter.paint([painting])[0].astype(int)
+    first = 255 * editor.painter.paint([painting])[0]
     others = {"prompt": "A candid photo of a green dog.", "control": np.zeros_like(painting.control),
               "start": 255 - painting.start, "hole": Box(0, 0, 64, 64), "seed": 4}
     for name, value in others.items():
-        other = editor.painter.paint([dataclasses.replace(painting, **{name: value})])[0]
+        other = 255 * editor.painter.paint([dataclasses.replace(painting, **{name: value})])[0]
         assert np.abs(other - first).max() > 3, name
 
 
@@ -333,3 +347,17 @@ def test_importing_the_editor_loads_no_weights_and_a_painter_none_either(noise, 
     editor.check()
     editor.describe()
     assert isinstance(editor.prepare(request_of(ADD)), Painting)
+
+
+def test_what_is_said_of_the_usual_schedules_is_true():
+    from experiments.cli_editors import _meanings
+    said = _meanings(FluxSettings)
+    for name, starts in {"sigma_start": ("prepaint", "replace"), "steps": ("prepaint", "replace"),
+                         "control_scale": ("prepaint", "replace", "add", "add outlined"),
+                         "control_end": ("prepaint", "add", "add outlined")}.items():
+        usual = said[name].split("none: ")[1]
+        assert [float(number) for number in re.findall(r"\d+(?:\.\d+)?", usual)] == [
+            getattr(START[start], name) for start in starts]
+    assert START["replace"].sigma_start == START["add"].sigma_start == START["add outlined"].sigma_start
+    assert START["replace"].steps == START["add"].steps == START["add outlined"].steps
+    assert START["prepaint"].control_end == START["replace"].control_end

@@ -13,6 +13,7 @@ from diffusers import FluxControlNetInpaintPipeline, FluxControlNetModel
 
 from editors.canny import as_rgb
 from editors.diffusion import mask_of, pil
+from editors.drift import as_bytes
 from editors.flux import FluxPainter, FluxSettings
 from editors.painting import Painting, hole_of
 from editors.settings import Schedule, with_choices
@@ -76,7 +77,9 @@ def shown(output):
 
 
 def farthest(a, b):
-    return int(np.abs(np.asarray(a, int) - np.asarray(b, int)).max())
+    """In levels of 255; pictures are bytes or in [0, 1]."""
+    a, b = (np.asarray(one, float) * (1 if np.asarray(one).dtype == np.uint8 else 255) for one in (a, b))
+    return float(np.abs(a - b).max())
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def calls(monkeypatch):
 
 def test_the_pipeline_changes_pixels_outside_its_mask(painter):
     one = painting()
-    (picture,) = painter.paint([one])
+    picture = as_bytes(painter.paint([one])[0])
     outside = np.ones((128, 128), bool)
     outside[HOLE.slices] = False
     assert (picture[outside] != one.start[outside]).any(-1).mean() > 0.9       # why tests/test_flux.py checks items
@@ -281,7 +284,7 @@ def test_all_parts_have_one_precision(flux, device):
     (picture,) = painter.paint([painting()])
     parts = (painter.pipeline.transformer, painter.pipeline.controlnet, painter.pipeline.vae)
     assert {part.dtype for part in parts} == {torch.bfloat16}
-    assert picture.std() > 1
+    assert as_bytes(picture).std() > 1
 
 
 # 13 ----------------------------------------------------------------------------------------------------------------
