@@ -34,7 +34,8 @@ from benchmarks import flux_edits
 from benchmarks.flux_models import FULL, TINY, Arithmetic, Configs, RandomFluxPainter, arithmetic
 from benchmarks.flux_tables import tables
 from benchmarks.measuring import Clock, hardware, on_gpu, peak_mb, reset_peak
-from editors.flux import FluxPainter, FluxSettings
+from editors.flux import FluxSettings
+from editors.flux_painter import FluxPainter
 from editors.painting import CELL_PX, Painting
 from editors.settings import Schedule
 from rekey.errors import InputError

@@ -28,7 +28,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from editors.embeddings import Encoded
-from editors.flux import FluxPainter, FluxSettings
+from editors.flux import FluxSettings
+from editors.flux_painter import FluxPainter
 from editors.models import Located
 
 CELL_PX, TOKEN_PX, LATENT_CHANNELS = 8, 16, 16

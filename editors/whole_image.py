@@ -26,7 +26,8 @@ from editors.canny import as_rgb, canny_edges
 from editors.diffusion import pil, shift_of
 from editors.drift import as_bytes
 from editors.embeddings import Encoded
-from editors.flux import CANNY_MODE, FLUX_DEV, FluxPainter
+from editors.flux import FLUX_DEV
+from editors.flux_painter import CANNY_MODE, FluxPainter
 from editors.painting import TOKEN_PX, Painting
 from editors.settings import ModelSettings, Schedule, at_least_one, in_range
 from rekey.errors import InputError

@@ -51,7 +51,14 @@ class EditorEntry:
 
 
 _FLUX = {"settings": "editors.flux:FluxSettings", "editor": "editors.flux:FluxEditor",
-         "painter": "editors.flux:FluxPainter"}
+         "painter": "editors.flux_painter:FluxPainter"}
+
+
+def _instruct(about: str, editor: str, kind: str, base: str) -> EditorEntry:
+    """An editor of `editors.instruct`."""
+    return EditorEntry(about, f"editors.instruct:{editor}", f"editors.instruct:{kind}Settings",
+                       f"editors.instruct_painters:{kind}Painter", {"base": base})
+
 
 EDITORS = {
     "classical": EditorEntry(
@@ -64,26 +71,16 @@ EDITORS = {
     "flux-schnell": EditorEntry(
         "FLUX.1-schnell, without a ControlNet and in 4 steps: fast, and free for any use.", **_FLUX,
         usual={"base": "black-forest-labs/FLUX.1-schnell", "controlnet": None, "steps": 4}),
-    "flux-canny-dev": EditorEntry(
-        "FLUX.1-Canny-dev: edges are its input, so it needs no ControlNet.",
-        "editors.instruct_flux:CannyDevEditor", "editors.instruct_flux:CannyDevSettings",
-        "editors.instruct_flux:CannyDevPainter", {"base": "black-forest-labs/FLUX.1-Canny-dev"}),
-    "flux-fill": EditorEntry(
-        "FLUX.1-Fill-dev fills the hole and never sees what was there: for adding objects.",
-        "editors.instruct_flux:FillEditor", "editors.instruct_flux:FillSettings", "editors.instruct_flux:FillPainter",
-        {"base": "black-forest-labs/FLUX.1-Fill-dev"}),
-    "flux-kontext": EditorEntry(
-        "FLUX.1-Kontext-dev follows the paper's instruction.",
-        "editors.instruct:InstructEditor", "editors.instruct_flux:KontextSettings",
-        "editors.instruct_flux:KontextPainter", {"base": "black-forest-labs/FLUX.1-Kontext-dev"}),
-    "flux2-klein": EditorEntry(
-        "FLUX.2-klein-4B follows the paper's instruction, in 4 steps: small, and free for any use.",
-        "editors.instruct:KleinEditor", "editors.instruct:KleinSettings", "editors.instruct:KleinPainter",
-        {"base": "black-forest-labs/FLUX.2-klein-4B"}),
-    "qwen-edit": EditorEntry(
-        "Qwen-Image-Edit follows the paper's instruction: large, slow, and free for any use.",
-        "editors.instruct:InstructEditor", "editors.instruct:QwenEditSettings", "editors.instruct:QwenEditPainter",
-        {"base": "Qwen/Qwen-Image-Edit"}),
+    "flux-canny-dev": _instruct("FLUX.1-Canny-dev: edges are its input, so it needs no ControlNet.",
+                                "CannyDevEditor", "CannyDev", "black-forest-labs/FLUX.1-Canny-dev"),
+    "flux-fill": _instruct("FLUX.1-Fill-dev fills the hole and never sees what was there: for adding objects.",
+                           "FillEditor", "Fill", "black-forest-labs/FLUX.1-Fill-dev"),
+    "flux-kontext": _instruct("FLUX.1-Kontext-dev follows the paper's instruction.",
+                              "InstructEditor", "Kontext", "black-forest-labs/FLUX.1-Kontext-dev"),
+    "flux2-klein": _instruct("FLUX.2-klein-4B follows the paper's instruction in 4 steps: small, and free for any use.",
+                             "KleinEditor", "Klein", "black-forest-labs/FLUX.2-klein-4B"),
+    "qwen-edit": _instruct("Qwen-Image-Edit follows the paper's instruction: large, slow, and free for any use.",
+                           "InstructEditor", "QwenEdit", "Qwen/Qwen-Image-Edit"),
     "tiny-flux": EditorEntry(
         "The code of flux-canny with tiny random weights: for tests and dry runs; its edits fail their certificates.",
         **_FLUX, builder="editors.tiny_flux:tiny_flux", builds=("base", "controlnet"),

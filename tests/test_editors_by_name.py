@@ -143,6 +143,15 @@ def test_the_table_and_classical_need_no_torch(tmp_path):
         assert shown.returncode == 0, shown.stderr
 
 
+def test_what_workers_import_holds_no_torch():
+    modules = {module for name in EDITORS for module in modules_of(name)}
+    code = ("import sys, importlib, experiments.generate, experiments.preload\n"
+            f"for module in {sorted(modules)}: importlib.import_module(module)\n"
+            "print(sorted({'torch', 'diffusers', 'transformers'} & set(sys.modules)))")
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert shown.strip() == "[]" and len(modules) >= 3
+
+
 def test_without_its_packages_an_editor_says_what_to_install(monkeypatch):
     import importlib.util
     find = importlib.util.find_spec

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from editors import flux as flux_module
 from editors.canny import canny_edges
-from editors.flux import START, FluxEditor, FluxPainter, FluxSettings
+from editors.flux import START, FluxEditor, FluxSettings
+from editors.flux_painter import FluxPainter
 from editors.painting import TOKEN_PX, Painting, hole_of
 from editors.prepaint import prepainted
 from editors.settings import with_choices
@@ -342,7 +342,7 @@ def test_missing_weights_are_said_with_their_license():
 
 
 def test_importing_the_editor_loads_no_weights_and_a_painter_none_either(noise, monkeypatch):
-    monkeypatch.setattr(flux_module.FluxPainter, "load", lambda self: pytest.fail("loaded"))
+    monkeypatch.setattr(FluxPainter, "load", lambda self: pytest.fail("loaded"))
     editor = editor_of(noise)
     editor.check()
     editor.describe()

@@ -14,7 +14,8 @@ from diffusers import FluxControlNetInpaintPipeline, FluxControlNetModel
 from editors.canny import as_rgb
 from editors.diffusion import mask_of, pil
 from editors.drift import as_bytes
-from editors.flux import FluxPainter, FluxSettings
+from editors.flux import FluxSettings
+from editors.flux_painter import FluxPainter
 from editors.painting import Painting, hole_of
 from editors.settings import Schedule, with_choices
 from editors.tiny_flux import tiny_controlnet, tiny_flux

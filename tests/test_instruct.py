@@ -30,23 +30,17 @@ from editors import instruct
 from editors.canny import as_rgb
 from editors.diffusion import mask_of, pil, shift_of, sigmas_from
 from editors.instruct import (
-    InstructEditor,
-    KleinEditor,
-    KleinPainter,
-    KleinSettings,
-    QwenEditPainter,
-    QwenEditSettings,
-)
-from editors.instruct_flux import (
     CannyDevEditor,
-    CannyDevPainter,
     CannyDevSettings,
     FillEditor,
-    FillPainter,
     FillSettings,
-    KontextPainter,
+    InstructEditor,
+    KleinEditor,
+    KleinSettings,
     KontextSettings,
+    QwenEditSettings,
 )
+from editors.instruct_painters import CannyDevPainter, FillPainter, KleinPainter, KontextPainter, QwenEditPainter
 from editors.painting import TOKEN_PX, Painting, hole_of
 from editors.settings import Schedule
 from rekey.compositing import cut, paste

@@ -399,7 +399,7 @@ def test_trouble_while_painting_is_one_line_and_what_was_finished_is_kept(
         sources, few, clear_flux, tmp_path, monkeypatch, is_killed, status, said):  # noqa: F811
     import torch
 
-    from editors.flux import FluxPainter
+    from editors.flux_painter import FluxPainter
     call, out = FluxPainter.call, tmp_path / "out"
 
     def troubled(*words):
