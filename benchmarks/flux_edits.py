@@ -104,7 +104,7 @@ def cpu_seconds(settings: FluxSettings, folder: Path, n_edits: int) -> dict[str,
             crop, request = edit.request(settings.canvases_px)
         with stage("prepaint, edges"):
             painting = editor.prepare(request)
-        picture = np.clip(painting.start.astype(np.int16) + 2, 0, 255).astype(np.uint8)     # drifted a little
+        picture = np.clip((painting.start.astype(np.float32) + 2) / 255, 0, 1)              # drifted a little
         with stage("drift"):
             edited = editor.finish(request, painting, picture)
         with stage("paste, certify"):

@@ -349,7 +349,8 @@ def test_caches_that_add_the_control_twice_are_not_offered(flux, painter):
 
 @pytest.mark.slow
 @DEVICES
-def test_compiled_steps_paint_the_same_and_their_cache_is_kept(flux, device, tmp_path, monkeypatch):
+def test_compiled_steps_paint_the_same_and_their_cache_is_kept(device, tmp_path, monkeypatch):
+    flux = tiny_flux(tmp_path / "flux", layers=(1, 0))              # one kind of block, for the base and its net
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     usual = settings_of(flux, device=device, dtype="float32", canvases_px=(64,), batch_size=1)
     compiled = FluxPainter(dataclasses.replace(usual, compile=True, compile_cache=tmp_path / "inductor"))
