@@ -14,10 +14,14 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
+import tempfile
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +33,7 @@ from PIL import Image
 from editors.embeddings import Embeddings, Encoded
 from editors.models import Located, check_memory, check_pipeline, license_of, locate, n_bytes_of
 from editors.painting import Painting
-from editors.settings import DiffusionSettings
+from editors.settings import ModelSettings
 from rekey.errors import InputError
 from rekey.geometry import Box
 
@@ -49,10 +53,11 @@ class DiffusionPainter(ABC):
     many_shapes = False
     """Whether pictures come in more sizes than a graph can be compiled for."""
 
-    def __init__(self, settings: DiffusionSettings):
+    def __init__(self, settings: ModelSettings):
         self.settings = settings
         self._lock = threading.Lock()
         self._pipeline: DiffusionPipeline | None = None
+        self._text_pipeline: DiffusionPipeline | None = None
         self._embeddings: Embeddings | None = None
 
     # --------------------------------------------------------------------------- what a kind of model adds
@@ -78,9 +83,16 @@ class DiffusionPainter(ABC):
 
     @property
     def device(self) -> torch.device:
-        if self.settings.device != "auto":
-            return torch.device(self.settings.device)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        """Raises InputError for one that is not here."""
+        wanted, n_gpus = self.settings.device, torch.cuda.device_count()
+        if wanted == "auto":
+            return torch.device("cuda" if n_gpus else "cpu")
+        if not (match := re.fullmatch(r"cpu|cuda(?::(\d+))?", wanted)):
+            raise InputError(f"device={wanted}: expected auto, cpu, cuda or cuda:N")
+        if wanted != "cpu" and int(match[1] or 0) >= n_gpus:
+            raise InputError(f"device={wanted}: {n_gpus or 'no'} GPU{'s are' if n_gpus > 1 else ' is'} seen here; give "
+                             "another, or auto")
+        return torch.device(wanted)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -98,9 +110,12 @@ class DiffusionPainter(ABC):
         # Prompts that are all in a cache need no text encoders.
         texts = self.text_components if self.settings.prompt_cache is None else ()
         check_pipeline(found["base"].folder, self.components + texts, self.made_for)
+        for name in ("prompt_cache", "compile_cache"):
+            check_folder(name, getattr(self.settings, name))
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
-            check_memory(self.n_bytes(found) + WORK_BYTES, free, total, ", ".join(one.id for one in found.values()))
+            weights_bytes = self.n_bytes(found) * self.dtype.itemsize // torch.bfloat16.itemsize     # as published
+            check_memory(weights_bytes + WORK_BYTES, free, total, ", ".join(one.id for one in found.values()))
 
     def n_bytes(self, found: dict[str, Located]) -> int:
         """Of the weights that are on the device at the same time."""
@@ -136,7 +151,7 @@ class DiffusionPainter(ABC):
     def pipeline(self) -> DiffusionPipeline:
         """Loaded when first asked for."""
         if self._pipeline is None:
-            self._pipeline = quietly(self.load)
+            self._pipeline = self._loaded(self.load)
             self._pipeline.set_progress_bar_config(disable=True)
             if self.settings.compile:
                 self.compile(self._pipeline)
@@ -153,38 +168,49 @@ class DiffusionPainter(ABC):
     def _batch(self, batch: Sequence[Painting]) -> list[np.ndarray]:
         # On the CPU, one per edit: the same noise on every device, whatever else is in the batch.
         generators = [torch.Generator("cpu").manual_seed(painting.seed) for painting in batch]
-        try:
-            with torch.inference_mode():
-                text = {name: rows.to(self.device) for name, rows in self.text_of(batch).items()}
-                pictures = list(self.call(self.pipeline, batch, text, generators))
-        except torch.OutOfMemoryError as error:
-            side, reason = len(batch[0].start), str(error).partition("\n")[0]
-            raise InputError(f"out of GPU memory with {len(batch)} edits at once on a canvas of {side} px ({reason}); "
-                             "give a smaller --set batch_size and a new --out, since another batch size is another "
-                             "run, or use a GPU with more memory") from None
+        with _enough_memory(f"{len(batch)} edits at once on a canvas of {batch[0].side} px"), torch.inference_mode():
+            text = {name: rows.to(self.device) for name, rows in self.text_of(batch).items()}
+            pictures = list(self.call(self.pipeline, batch, text, generators))
         for painting, picture in zip(batch, pictures, strict=True):
             assert picture.shape == painting.start.shape, f"asked for {painting.start.shape}, painted {picture.shape}"
         return pictures
 
-    def _encode_all(self, prompts: Sequence[str]) -> Encoded:
-        rows: list[Encoded] = []
+    def _encode_all(self, prompts: Sequence[str]) -> Iterator[tuple[list[str], Encoded]]:
+        """Some prompts with their rows, as soon as they are encoded."""
         check_pipeline(self.located()["base"].folder, self.text_components)
-        with torch.inference_mode():
+        try:
             for start in range(0, len(prompts), ENCODE_BATCH):
                 chunk = list(prompts[start:start + ENCODE_BATCH])
-                encoded = self.encode(chunk + chunk[-1:] * (ENCODE_BATCH - len(chunk)))
-                rows.append({name: value[:len(chunk)].cpu() for name, value in encoded.items()})
-        self._text_pipeline = None
-        free_memory()
-        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-
-    _text_pipeline: DiffusionPipeline | None = None
+                filled = chunk + chunk[-1:] * (ENCODE_BATCH - len(chunk))
+                with _enough_memory("the text encoders"), torch.inference_mode():
+                    encoded = quietly(lambda filled=filled: self.encode(filled))
+                yield chunk, {name: rows[:len(chunk)].cpu() for name, rows in encoded.items()}
+        finally:
+            self._text_pipeline = None
+            free_memory()
 
     def text_pipeline(self, load: Callable[[], DiffusionPipeline]) -> DiffusionPipeline:
         """The text encoders, loaded for as long as prompts are being encoded."""
         if self._text_pipeline is None:
-            self._text_pipeline = quietly(load).to(self.device)
+            self._text_pipeline = self._loaded(load).to(self.device)
         return self._text_pipeline
+
+    def load_without(self, pipeline_class: type[DiffusionPipeline], parts: Iterable[str],
+                     **given: Any) -> DiffusionPipeline:
+        """A pipeline from `base` on the CPU, some of its parts left out and others given."""
+        return pipeline_class.from_pretrained(self.located()["base"].folder, dtype=self.dtype, use_safetensors=True,
+                                              local_files_only=True, **dict.fromkeys(parts), **given)
+
+    def _loaded(self, load: Callable[[], DiffusionPipeline]) -> DiffusionPipeline:
+        """What `load` gives; InputError names the weights that the libraries cannot read."""
+        try:
+            with _enough_memory("the weights"):
+                return quietly(load)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            names = " with ".join(str(one.folder) for one in self.located().values())
+            first = next(iter(str(error).strip().splitlines()), "")
+            raise InputError(f"{names}: cannot be loaded ({type(error).__name__}: {first}); download it "
+                             "again") from error
 
     def compile(self, pipeline: DiffusionPipeline) -> None:
         """Compile the transformer's blocks, one graph per canvas; the cache outlives the process."""
@@ -194,9 +220,12 @@ class DiffusionPainter(ABC):
 
 
 def quietly(load: Callable[[], Any]) -> Any:
-    """`load()` without the progress bars of diffusers and transformers, and what diffusers says of its own code."""
+    """`load()` without progress bars, and without what diffusers and transformers say of their own code."""
     from transformers.utils import logging as transformers_logging
     before = diffusers_logging.is_progress_bar_enabled()
+    levels = [(one, one.get_verbosity()) for one in (diffusers_logging, transformers_logging)]
+    for one, _ in levels:
+        one.set_verbosity_error()
     diffusers_logging.disable_progress_bar()
     transformers_logging.disable_progress_bar()
     try:
@@ -204,9 +233,45 @@ def quietly(load: Callable[[], Any]) -> Any:
             warnings.filterwarnings("ignore", category=FutureWarning, module="diffusers")
             return load()
     finally:
+        for one, level in levels:
+            one.set_verbosity(level)
         if before:
             diffusers_logging.enable_progress_bar()
             transformers_logging.enable_progress_bar()
+
+
+def check_length(prompts: Iterable[str], tokenizer: Callable[[str], Any], text_tokens: int) -> None:
+    """Raises InputError for a prompt that would be cut."""
+    for prompt in prompts:
+        if (missing := len(tokenizer(prompt)["input_ids"]) - text_tokens) > 0:
+            raise too_long(text_tokens, missing, prompt)
+
+
+def too_long(text_tokens: int, missing: int, prompt: str) -> InputError:
+    return InputError(f"text_tokens={text_tokens}: {missing} more are needed for the prompt {prompt!r}")
+
+
+@contextmanager
+def _enough_memory(what: str) -> Iterator[None]:
+    """Out of memory is one line that says what did not fit."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"out of GPU memory with {what} ({reason}); give a smaller --set batch_size and a new --out, "
+                         "since another batch size is another run, or use a GPU with more memory") from None
+
+
+def check_folder(setting: str, folder: Path | None) -> None:
+    """Raises InputError where a folder that is to be kept cannot be written."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{setting}={folder}: cannot be written ({error.strerror}); give another folder") from None
 
 
 def free_memory() -> None:

@@ -11,7 +11,7 @@ megabyte each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import safetensors.torch
@@ -21,16 +21,18 @@ from safetensors import SafetensorError
 from rekey.store import write_atomic
 
 Encoded = dict[str, torch.Tensor]
+Encode = Callable[[Sequence[str]], Iterable[tuple[list[str], Encoded]]]
 
 
 class Embeddings:
     """A cache of encoded prompts, in memory and, where a folder is given, on disk.
 
     identity: what tells one way of encoding from another (weights and revision, length, precision).
-    encode: prompts -> {name: (n, ...)}; it loads what it needs, and lets go of it.
+    encode: prompts -> some of them at a time with {name: (n, ...)}, kept as they come; it loads what it needs, and
+    lets go of it in the end.
     """
 
-    def __init__(self, identity: str, encode: Callable[[Sequence[str]], Encoded], folder: Path | None = None):
+    def __init__(self, identity: str, encode: Encode, folder: Path | None = None):
         self.identity, self.encode, self.folder = identity, encode, folder
         self._known: dict[str, Encoded] = {}
 
@@ -40,12 +42,12 @@ class Embeddings:
         missing = [prompt for prompt in missing if not self._read(prompt)]
         if not missing:
             return
-        encoded = self.encode(missing)
-        for number, prompt in enumerate(missing):
-            # A copy: a slice would keep the whole batch's memory.
-            self._known[prompt] = {name: rows[number].clone() for name, rows in encoded.items()}
-            if self.folder is not None:
-                write_atomic(self._path(prompt), safetensors.torch.save(self._known[prompt]))
+        for chunk, encoded in self.encode(missing):
+            for number, prompt in enumerate(chunk):
+                # A copy: a slice would keep the whole batch's memory.
+                self._known[prompt] = {name: rows[number].clone() for name, rows in encoded.items()}
+                if self.folder is not None:
+                    write_atomic(self._path(prompt), safetensors.torch.save(self._known[prompt]))
 
     def of(self, prompts: Sequence[str]) -> Encoded:
         """The encoded prompts, stacked."""

@@ -22,7 +22,7 @@ from editors.canny import as_rgb, canny_edges, clear
 from editors.painting import TOKEN_PX, Painting, PaintingEditor, hole_of
 from editors.prepaint import drawn_outline, prepainted
 from editors.prompts import caption
-from editors.settings import DiffusionSettings, Schedule, at_least_one, in_range
+from editors.settings import STRONGEST_GUIDANCE, DiffusionSettings, Schedule, at_least_one, in_range
 from rekey.editing import EditRequest
 from rekey.records import VisualKey
 
@@ -58,6 +58,7 @@ class FluxSettings(DiffusionSettings):
         super().__post_init__()
         in_range(self, 1, "sigma_start", "control_end")
         in_range(self, 2, "control_scale")
+        in_range(self, STRONGEST_GUIDANCE, "guidance")
         if self.steps is not None:
             at_least_one(self, "steps")
 

@@ -19,11 +19,12 @@ from diffusers import (
     FluxPipeline,
 )
 
-from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_from
+from editors.diffusion import DiffusionPainter, check_length, mask_of, pil, shift_of, sigmas_from
 from editors.embeddings import Encoded
 from editors.flux import FluxSettings
 from editors.models import Located, check_controlnet, check_flux_base, locate, n_bytes_of
 from editors.painting import TOKEN_PX, Painting
+from rekey.errors import InputError
 
 CANNY_MODE = 0                  # of union nets that are told what their control picture is
 
@@ -32,13 +33,14 @@ class Flux1Painter(DiffusionPainter):
     """FLUX.1 and its relatives: prompts are read by T5, and in one vector by CLIP."""
 
     text_components = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+    cuts_prompts = False
+    """Whether the end of a prompt that is too long may be left out."""
 
     def encode(self, prompts: Sequence[str]) -> Encoded:
-        def load() -> DiffusionPipeline:
-            return FluxPipeline.from_pretrained(self.located()["base"].folder, dtype=self.dtype, vae=None,
-                                                transformer=None, scheduler=None, use_safetensors=True,
-                                                local_files_only=True)
-        embeds, pooled, _ = self.text_pipeline(load).encode_prompt(
+        pipeline = self.text_pipeline(lambda: self.load_without(FluxPipeline, self.components))
+        if not self.cuts_prompts:
+            check_length(prompts, pipeline.tokenizer_2, self.settings.text_tokens)
+        embeds, pooled, _ = pipeline.encode_prompt(
             prompts, None, device=self.device, max_sequence_length=self.settings.text_tokens)
         return {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled}
 
@@ -51,9 +53,17 @@ class FluxPainter(Flux1Painter):
     """What runs with a ControlNet."""
 
     def located(self) -> dict[str, Located]:
-        found = super().located()
+        wanted = {"base": (self.settings.base, self.settings.revision)}
         if self.settings.controlnet is not None:
-            found["controlnet"] = locate(self.settings.controlnet, self.settings.controlnet_revision)
+            wanted["controlnet"] = (self.settings.controlnet, self.settings.controlnet_revision)
+        found, problems = {}, []
+        for name, (weights, revision) in wanted.items():
+            try:
+                found[name] = locate(weights, revision)
+            except InputError as error:                 # both are said, or one is fetched in vain
+                problems.extend(error.problems)
+        if problems:
+            raise InputError(*problems)
         return found
 
     def check(self) -> None:
@@ -73,16 +83,12 @@ class FluxPainter(Flux1Painter):
 
     def load(self) -> DiffusionPipeline:
         found = self.located()
-        given = dict.fromkeys(self.text_components)
-        pipeline_class = FluxInpaintPipeline
-        if "controlnet" in found:
-            pipeline_class = self.controlled_class
-            given["controlnet"] = FluxControlNetModel.from_pretrained(
-                found["controlnet"].folder, dtype=self.dtype, use_safetensors=True, local_files_only=True)
-        else:
-            given |= {"image_encoder": None, "feature_extractor": None}
-        return pipeline_class.from_pretrained(found["base"].folder, dtype=self.dtype, use_safetensors=True,
-                                              local_files_only=True, **given).to(self.device)
+        if "controlnet" not in found:
+            absent = (*self.text_components, "image_encoder", "feature_extractor")
+            return self.load_without(FluxInpaintPipeline, absent).to(self.device)
+        net = FluxControlNetModel.from_pretrained(found["controlnet"].folder, dtype=self.dtype, use_safetensors=True,
+                                                  local_files_only=True)
+        return self.load_without(self.controlled_class, self.text_components, controlnet=net).to(self.device)
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> np.ndarray:

@@ -22,7 +22,7 @@ from editors.flux import START
 from editors.painting import TOKEN_PX, Painting, PaintingEditor, hole_of, in_cells
 from editors.prepaint import drawn_outline, prepainted
 from editors.prompts import caption, instruction
-from editors.settings import DiffusionSettings, Schedule, at_least_one, in_range
+from editors.settings import STRONGEST_GUIDANCE, DiffusionSettings, Schedule, at_least_one, in_range
 from rekey.editing import EditRequest
 from rekey.errors import InputError
 from rekey.records import VisualKey
@@ -41,7 +41,7 @@ class InstructSettings(DiffusionSettings):
     """What the editors here share."""
 
     sigma_start: float | None = None
-    """Share of noise at the first step.  None: all of it, and as in `flux-canny` where an edit begins prepainted."""
+    """Share of noise at the first step.  none: all of it, or 0.72 where an edit begins prepainted."""
     steps: int = 28
     """Transformer calls."""
     guidance: float = 3.5
@@ -51,6 +51,7 @@ class InstructSettings(DiffusionSettings):
         super().__post_init__()
         in_range(self, 1, "sigma_start")
         at_least_one(self, "steps")
+        in_range(self, STRONGEST_GUIDANCE, "guidance")
 
     def schedule(self, is_prepainted: bool) -> Schedule:
         """How an edit that begins so is denoised."""

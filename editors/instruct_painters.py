@@ -23,7 +23,7 @@ from diffusers import (
 )
 from diffusers.pipelines.flux2.pipeline_flux2_klein_inpaint import compute_empirical_mu
 
-from editors.diffusion import DiffusionPainter, mask_of, pil, shift_of, sigmas_from
+from editors.diffusion import DiffusionPainter, check_length, mask_of, pil, shift_of, sigmas_from, too_long
 from editors.embeddings import Encoded
 from editors.flux_painter import Flux1Painter
 from editors.instruct import (
@@ -36,17 +36,8 @@ from editors.instruct import (
 )
 from editors.models import Located, n_bytes_of
 from editors.painting import TOKEN_PX, Painting
-from rekey.errors import InputError
 
 NO_PROMPT = " "                 # the negative prompt of Qwen-Image's examples
-
-
-def load_without(painter: DiffusionPainter, pipeline_class: type[DiffusionPipeline],
-                 parts: Iterable[str]) -> DiffusionPipeline:
-    """A pipeline from the painter's base, some of its parts left out, on the CPU."""
-    folder = painter.located()["base"].folder
-    return pipeline_class.from_pretrained(folder, dtype=painter.dtype, use_safetensors=True, local_files_only=True,
-                                          **dict.fromkeys(parts))
 
 
 def inpainting(batch: Sequence[Painting]) -> dict[str, Any]:
@@ -71,26 +62,19 @@ class KleinPainter(DiffusionPainter):
     text_components = ("text_encoder", "tokenizer")
 
     def load(self) -> DiffusionPipeline:
-        return load_without(self, Flux2KleinInpaintPipeline, self.text_components).to(self.device)
+        return self.load_without(Flux2KleinInpaintPipeline, self.text_components).to(self.device)
 
     def expect(self, prompts: Iterable[str]) -> None:
         super().expect([*prompts, ""])          # what guidance leads away from, in models that are not distilled
 
     def encode(self, prompts: Sequence[str]) -> Encoded:
-        pipeline = self.text_pipeline(lambda: load_without(self, Flux2KleinPipeline, self.components))
-        for prompt in prompts:
-            self._check_length(prompt, pipeline.tokenizer)
+        pipeline = self.text_pipeline(lambda: self.load_without(Flux2KleinPipeline, self.components))
+        check_length(prompts, lambda prompt: pipeline.tokenizer(pipeline.tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True,
+            enable_thinking=False)), self.settings.text_tokens)
         embeds, _ = pipeline.encode_prompt(list(prompts), device=self.device,
                                            max_sequence_length=self.settings.text_tokens)
         return {"prompt_embeds": embeds}
-
-    def _check_length(self, prompt: str, tokenizer: Any) -> None:
-        """InputError where the pipeline would cut the prompt, which it does without a word."""
-        said = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False,
-                                             add_generation_prompt=True, enable_thinking=False)
-        missing = len(tokenizer(said)["input_ids"]) - self.settings.text_tokens
-        if missing > 0:
-            raise InputError(_too_long(self.settings.text_tokens, missing, prompt))
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> np.ndarray:
@@ -120,7 +104,7 @@ class QwenEditPainter(DiffusionPainter):
         return n_bytes_of(found["base"].folder, self.components + self.text_components)
 
     def load(self) -> DiffusionPipeline:
-        return load_without(self, QwenImageEditInpaintPipeline, ()).to(self.device)
+        return self.load_without(QwenImageEditInpaintPipeline, ()).to(self.device)
 
     def expect(self, prompts: Iterable[str]) -> None:
         """Nothing to prepare."""
@@ -139,7 +123,7 @@ class QwenEditPainter(DiffusionPainter):
         negative, positive = encoded(NO_PROMPT), encoded(painting.prompt)
         missing = negative.shape[1] + self.settings.text_tokens - positive.shape[1]
         if missing < 0:
-            raise InputError(_too_long(self.settings.text_tokens, -missing, painting.prompt))
+            raise too_long(self.settings.text_tokens, -missing, painting.prompt)
         mask = torch.ones(positive.shape[:2], dtype=torch.long, device=self.device)
         return {"prompt_embeds": torch.nn.functional.pad(positive, (0, 0, 0, missing)),
                 "prompt_embeds_mask": torch.nn.functional.pad(mask, (0, missing)),
@@ -157,7 +141,7 @@ class QwenEditPainter(DiffusionPainter):
             generator=generators, **text).images
 
 
-class _Painter(Flux1Painter):
+class _Flux1Relative(Flux1Painter):
     """A relative of FLUX.1 whose pipeline is called like its inpainting."""
 
     settings: InstructSettings
@@ -166,7 +150,7 @@ class _Painter(Flux1Painter):
     """Components that FLUX.1's weights do not have and that it is not to look for."""
 
     def load(self) -> DiffusionPipeline:
-        return load_without(self, self.pipeline_class, self.text_components + self.without).to(self.device)
+        return self.load_without(self.pipeline_class, self.text_components + self.without).to(self.device)
 
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> np.ndarray:
@@ -182,7 +166,7 @@ class _Painter(Flux1Painter):
         return {}
 
 
-class KontextPainter(_Painter):
+class KontextPainter(_Flux1Relative):
     """FLUX.1-Kontext.  The picture that is denoised is also its reference."""
 
     settings: KontextSettings
@@ -195,7 +179,7 @@ class KontextPainter(_Painter):
         return {"_auto_resize": False, "max_area": batch[0].side ** 2}
 
 
-class CannyDevPainter(_Painter):
+class CannyDevPainter(_Flux1Relative):
     """FLUX.1-Canny-dev, a FLUX.1 with the encoded edges as further input channels."""
 
     settings: CannyDevSettings
@@ -206,7 +190,7 @@ class CannyDevPainter(_Painter):
         return {"control_image": [pil(painting.control) for painting in batch]}
 
 
-class FillPainter(_Painter):
+class FillPainter(_Flux1Relative):
     """FLUX.1-Fill-dev, a FLUX.1 with the hole and its surroundings as further input channels.
 
     Nothing is blended back, so the surroundings come out changed: compositing leaves them out.
@@ -215,7 +199,3 @@ class FillPainter(_Painter):
     settings: FillSettings
     made_for = ("FluxFillPipeline",)
     pipeline_class = FluxFillPipeline
-
-
-def _too_long(text_tokens: int, missing: int, prompt: str) -> str:
-    return f"text_tokens={text_tokens}: {missing} more are needed for the prompt {prompt!r}"

@@ -259,21 +259,32 @@ def _needed(component: str) -> tuple[tuple[str, ...], ...] | None:
 
 def _faults(part: Path, entry: Any) -> list[str]:
     """What is wrong with a component's folder.  entry: its line in model_index.json, [library, class]."""
-    if not entry or entry[0] is None:
+    if not isinstance(entry, list) or len(entry) != 2 or entry[0] is None:
         return ["model_index.json leaves it out: these weights are of another kind, or were saved without it"]
     if not part.is_dir():
         return ["its folder is missing; download it again"]
     if (needed := _needed(part.name)) is not None:
         if any(all(any(part.glob(name)) for name in names) for names in needed):
-            return []
+            return _unreadable(part)
         return [f"its files are missing; expected {' or '.join(' + '.join(names) for names in needed)}; download it "
                 "again"]
-    faults = [] if (part / "config.json").is_file() else ["no config.json; download it again"]
+    faults = _unreadable(part) if (part / "config.json").is_file() else ["no config.json; download it again"]
     stems = {"transformers": (TRANSFORMERS,), "diffusers": (DIFFUSERS,)}.get(entry[0], (TRANSFORMERS, DIFFUSERS))
     try:
         check_whole(weight_files(part, stems))
     except InputError as error:
         faults.extend(error.problems)
+    return faults
+
+
+def _unreadable(part: Path) -> list[str]:
+    """The JSON files of a component that are none."""
+    faults = []
+    for path in sorted(part.glob("*.json")):
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            faults.append(f"{path.name}: not JSON; download it again")
     return faults
 
 
@@ -357,8 +368,7 @@ def check_controlnet(base_folder: Path, controlnet_folder: Path) -> None:
 def _shape(config: dict[str, Any]) -> dict[str, int]:
     """What base and net must have in common."""
     of = _DEFAULTS | config
-    return {"in_channels": of["in_channels"], "width": of["num_attention_heads"] * of["attention_head_dim"],
-            "joint_attention_dim": of["joint_attention_dim"], "pooled_projection_dim": of["pooled_projection_dim"]}
+    return {name: of[name] for name in _DEFAULTS}
 
 
 MEMORY_HINTS = ("use a GPU with more memory", f"use the editor flux2-klein ({size_text(16_000_000_000)})")

@@ -34,20 +34,20 @@ class Painting:
     """Everything that one picture depends on, besides the model."""
 
     start: np.ndarray
-    """uint8 (side, side, 3): what is denoised, and kept outside the hole."""
+    """uint8 (height, width, 3): what is denoised, and kept outside the hole.  Edits are square."""
     hole: Box
     """What is to be repainted, in canvas pixels, on the borders of latent cells."""
     prompt: str
     seed: int
     schedule: Schedule
     control: np.ndarray | None = None
-    """uint8 (side, side, 3): edges for a ControlNet."""
+    """uint8, of the same shape: edges for a ControlNet."""
     reference: np.ndarray | None = None
-    """uint8 (side, side, 3): the untouched canvas, for models that edit by reference."""
+    """uint8, of the same shape: the untouched canvas, for models that edit by reference."""
 
     @property
     def side(self) -> int:
-        """Of a square canvas, in pixels."""
+        """Of the square canvas of an edit, in pixels."""
         return len(self.start)
 
     @property
@@ -66,7 +66,7 @@ class Painter(Protocol):
         """Told once, before any painting, which prompts may come."""
 
     def paint(self, paintings: Sequence[Painting]) -> list[np.ndarray]:
-        """float32 (side, side, 3) in [0, 1] for each, in order.  A picture does not depend on the others."""
+        """float32 in [0, 1], of each start's shape, in order.  A picture does not depend on the others."""
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON: weights and revisions, licenses, precision."""

@@ -130,7 +130,7 @@ def render(solid: Solid, view: View, frame: Frame, finish: Finish, lighting: Lig
     image = image.reshape(n_rows, n_columns, 5)
     cast = contact = np.ones((n_rows, n_columns), np.float32)
     if backdrop != "none":
-        halved = 2 if max(n_rows, n_columns) >= HALF_SHADOW_FROM_PX else 1
+        halved = 2 if max(n_rows, n_columns) >= HALF_SHADOW_FROM_PX and min(n_rows, n_columns) > 2 else 1
         shape = round(n_rows / halved), round(n_columns / halved)
         hidden = _well_inside(_resized(image[..., 3], shape) > 0.999)
         cast, contact = _draw_shadow(field, view, screen(halved), hidden.ravel(), bounds, sun, backdrop)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any, Literal, TypeVar
 from rekey.errors import InputError
 
 CANVAS_STEP_PX = 16             # a token of the transformer; other sizes would be rounded down without a word
+LARGEST_BATCH, LONGEST_TEXT = 256, 512
+STRONGEST_GUIDANCE = 100
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         at_least_one(self, "batch_size", "text_tokens")
+        in_range(self, LARGEST_BATCH, "batch_size")
+        in_range(self, LONGEST_TEXT, "text_tokens")
 
     def batch_at(self, canvas_px: int) -> int:
         """Pictures painted at once at this height."""
@@ -91,8 +96,9 @@ class DiffusionSettings(ModelSettings):
             if side <= 0 or side % CANVAS_STEP_PX:
                 raise InputError(f"canvases_px={side}: a canvas must be divisible by {CANVAS_STEP_PX}; the nearest is "
                                  f"{max(1, round(side / CANVAS_STEP_PX)) * CANVAS_STEP_PX}")
-        if not self.canvases_px:
-            raise InputError("canvases_px: no canvas given; expected sides in pixels, such as 512,1024")
+        if not self.canvases_px or self.canvases_px != tuple(sorted(set(self.canvases_px))):
+            raise InputError(f"canvases_px={','.join(map(str, self.canvases_px))}: expected sides in pixels, the "
+                             "smallest first, such as 512,1024")
         at_least_one(self, "max_attempts", "best_of")
 
     def batch_at(self, canvas_px: int) -> int:
@@ -117,7 +123,7 @@ def at_least_one(settings: Any, *names: str) -> None:
 
 
 def in_range(settings: Any, most: float, *names: str) -> None:
-    """Raises InputError for a setting that is given and not above 0, or above `most`."""
+    """Raises InputError for a setting that is given and is not above 0, or is above `most`."""
     for name in names:
         if (value := getattr(settings, name)) is not None and not 0 < value <= most:
             raise InputError(f"{name}={value}: expected a number above 0, at most {most}")
@@ -152,7 +158,10 @@ def _parsed(name: str, text: str, kind: Any) -> Any:
             raise InputError(f"--set {name}={text}: expected true or false")
         return text == "true"
     try:
-        return kind(text)
+        value = kind(text)
+        if kind is float and not math.isfinite(value):
+            raise ValueError
+        return value
     except ValueError:
         raise InputError(f"--set {name}={text}: expected {_NAMES[kind]}") from None
 

@@ -29,7 +29,7 @@ from editors.embeddings import Encoded
 from editors.flux import FLUX_DEV
 from editors.flux_painter import CANNY_MODE, FluxPainter
 from editors.painting import TOKEN_PX, Painting
-from editors.settings import ModelSettings, Schedule, at_least_one, in_range
+from editors.settings import STRONGEST_GUIDANCE, ModelSettings, Schedule, at_least_one, in_range
 from rekey.errors import InputError
 from rekey.geometry import Box
 
@@ -68,7 +68,8 @@ class WholeImageSettings(ModelSettings):
         super().__post_init__()
         at_least_one(self, "steps")
         in_range(self, 2, "control_scale")
-        if self.true_cfg < 1:
+        in_range(self, STRONGEST_GUIDANCE, "guidance")
+        if not 1 <= self.true_cfg <= STRONGEST_GUIDANCE:
             raise InputError(f"true_cfg={self.true_cfg}: expected a number of 1 (none) or more")
         if self.true_cfg_from < 0:
             raise InputError(f"true_cfg_from={self.true_cfg_from}: expected the number of steps before it, 0 or more")
@@ -103,6 +104,7 @@ class WholeImagePainter(FluxPainter):
     settings: WholeImageSettings
     controlled_class = FluxControlNetPipeline
     many_shapes = True
+    cuts_prompts = True
 
     def draw(self, drawings: Sequence[Drawing]) -> list[np.ndarray]:
         """uint8 (height, width, 3) for each, in order, of `settings.drawn_size`.
@@ -114,7 +116,10 @@ class WholeImagePainter(FluxPainter):
 
     def prepare(self, drawing: Drawing) -> Painting:
         """A drawing as the model gets it; needs no model."""
-        height, width = self.settings.drawn_size(*drawing.picture.shape[:2])
+        shape, kind = drawing.picture.shape, drawing.picture.dtype
+        if kind != np.uint8 or len(shape) != 3 or shape[2] != 3:
+            raise InputError(f"a picture of {kind} {shape}: expected uint8 (height, width, 3)")
+        height, width = self.settings.drawn_size(*shape[:2])
         picture = np.asarray(pil(drawing.picture).resize((width, height), Image.Resampling.LANCZOS))
         schedule = Schedule(1.0, self.settings.steps, self.settings.guidance, self.settings.control_scale)
         return Painting(picture, Box(0, 0, width, height), drawing.caption, drawing.seed, schedule,

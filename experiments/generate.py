@@ -122,17 +122,18 @@ def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: thre
     paths = _find_images(job.images, slots)
     editor.check()
     plan = job.plan(slots)
-    _claim(job.out, plan)
+    _refuse_other_runs(job.out, plan)
     mine = store.shard_of(list(slots.values()), job.shard)
+    # Whatever shard did an image, and of how many, it need not be done again.
+    lines = _newest(line for line in _all_lines(job.out) if _still_true(line, job.out, paths))
+    todo = [image for image in mine if image.image_id not in lines]
+    if todo:                                        # before anything is written: it may say what is missing
+        editor.expect(key for image in todo for key in Pool(image, job.sampling).keys(job.seed))
+    _claim(job.out, plan)
     with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
-        # Whatever shard did an image, and of how many, it need not be done again.
-        lines = _newest(line for line in _all_lines(job.out) if _still_true(line, job.out, paths))
         journal.keep(lambda line: lines.get(line["image_id"]) == line)
-        todo = [image for image in mine if image.image_id not in lines]
         n_before = len(mine) - len(todo)
         progress(n_before, len(mine))
-        if todo:
-            editor.expect(key for image in todo for key in Pool(image, job.sampling).keys(job.seed))
         n_workers = min(job.workers, len(todo) or 1)
         with _served(editor, n_workers) as service:
             tasks = [_Task(image, paths[image.image_id], job, service and service.remote) for image in todo]
@@ -300,13 +301,20 @@ def _find_images(folder: Path, slots: dict[str, ImageSlots]) -> dict[str, Path]:
 
 def _claim(out: Path, plan: dict[str, Any]) -> None:
     """Make the folder this plan's, or check that it is.  Shards may do so at the same moment."""
-    plan_file = out / "plan.json"
-    if not plan_file.exists():
+    _refuse_other_runs(out, plan)
+    if not (out / "plan.json").exists():
+        store.write_json(out / "plan.json", plan)
+        _refuse_other_runs(out, plan)
+
+
+def _refuse_other_runs(out: Path, plan: dict[str, Any]) -> None:
+    """Raises InputError where the folder holds anything but a run of this plan."""
+    if not (out / "plan.json").exists():
         taken = out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
-        if taken and not plan_file.exists():        # asked again: another shard may have come in between
-            raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
         if not taken:
-            store.write_json(plan_file, plan)
+            return
+        if not (out / "plan.json").exists():        # asked again: another shard may have come in between
+            raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
     old = _read_plan(out)
     differing = list(_differences(old, plan))
     if differing:

@@ -169,7 +169,7 @@ def _shape_correlation(change: Change, changed: np.ndarray) -> float:
     not the order of its edges: on classical edits the first percentile is 0.46 by ranks against 0.17
     by values, while another object of the same color stays below 0.34 (95th percentile).
     """
-    if changed.sum() < 20:
+    if changed.sum() < 20 or min(changed.shape) < 2:        # no gradient across a line of pixels
         return 0.0
     before, after = (_ranks(_thinned(np.abs(np.stack(np.gradient(lab[..., 0]), -1))[changed]).ravel())
                      for lab in (change.lab_before, change.lab_after))

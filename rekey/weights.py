@@ -57,7 +57,7 @@ def check_whole(files: Iterable[Path]) -> None:
 def folder_hash(*folders: Path) -> str:
     """What tells one state of a model folder from another; files of no model, such as logs, do not count."""
     return files_hash((path.name, path) for path in sorted(
-        path for folder in folders for path in folder.iterdir() if path.suffix in MODEL_SUFFIXES))
+        path for folder in folders for path in folder.iterdir() if path.suffix in MODEL_SUFFIXES and path.is_file()))
 
 
 def files_hash(named: Iterable[tuple[str, Path]]) -> str:

@@ -412,9 +412,9 @@ def test_a_checkpoint_in_one_file_is_named_with_the_nets_that_fit(pipeline, tmp_
 
 @pytest.mark.parametrize("config, line", [
     ({"in_channels": 132}, "in_channels 132 (the base has 64)"),
-    ({"attention_head_dim": 64}, "width 1536 (the base has 3072)"),
+    ({"attention_head_dim": 64}, "attention_head_dim 64 (the base has 128)"),
     ({"num_attention_heads": 2, "joint_attention_dim": 32},
-     "width 256 (the base has 3072), joint_attention_dim 32 (the base has 4096)"),
+     "num_attention_heads 2 (the base has 24), joint_attention_dim 32 (the base has 4096)"),
     ({"pooled_projection_dim": 1280}, "pooled_projection_dim 1280 (the base has 768)"),
 ])
 def test_a_controlnet_of_another_shape_is_one_line(pipeline, controlnet, config, line):
@@ -423,9 +423,34 @@ def test_a_controlnet_of_another_shape_is_one_line(pipeline, controlnet, config,
         f"{controlnet}: made for another base than {pipeline}: {line}; nets that fit")
 
 
-def test_heads_may_be_cut_otherwise_where_the_width_is_the_same(pipeline, controlnet):
+def test_heads_that_are_cut_otherwise_do_not_fit_even_where_the_width_is_the_same(pipeline, controlnet):
     change(controlnet / "config.json", num_attention_heads=48, attention_head_dim=64)
-    check_controlnet(pipeline, controlnet)
+    assert "num_attention_heads 48 (the base has 24), attention_head_dim 64" in refusal(
+        check_controlnet, pipeline, controlnet)
+
+
+@pytest.mark.parametrize("path, said", [
+    ("scheduler/scheduler_config.json", "scheduler: scheduler_config.json: not JSON; download it again"),
+    ("vae/config.json", "vae: config.json: not JSON; download it again"),
+])
+def test_a_damaged_small_file_is_one_line(pipeline, path, said):
+    (pipeline / path).write_text("{broken")
+    part = path.split("/")[0]
+    assert refusal(check_pipeline, pipeline, (part,)) == f"{pipeline}: {said}"
+
+
+@pytest.mark.parametrize("entry", [3, "x", [], ["diffusers"]])
+def test_a_damaged_index_is_one_line(pipeline, entry):
+    change(pipeline / "model_index.json", vae=entry)
+    assert "vae: model_index.json leaves it out" in refusal(check_pipeline, pipeline, ("vae",))
+
+
+def test_a_link_that_leads_nowhere_is_told_from_a_missing_file(controlnet, pipeline):
+    path = controlnet / "diffusion_pytorch_model.safetensors"
+    path.unlink()
+    path.symlink_to("blobs/gone")
+    assert locate(str(controlnet)).folder == controlnet
+    assert "links to files that are not there" in refusal(check_controlnet, pipeline, controlnet)
 
 
 def test_a_controlnet_cut_short_is_one_line(pipeline, controlnet):

@@ -67,10 +67,9 @@ def test_an_editor_is_made_of_its_classes_with_the_settings_chosen(name):
 def test_a_missing_model_is_one_line_with_its_terms_and_how_to_get_it(name):
     with pytest.raises(InputError) as raised:
         make_editor(name).check()
-    assert len(raised.value.problems) == 1
-    first = EDITORS[name].weights[0][1]
-    for text in (first, "not in the local cache", known(first).license.name, f"hf download {first}"):
-        assert text in str(raised.value)
+    for (_, weights), line in zip(EDITORS[name].weights, raised.value.problems, strict=True):
+        for text in (weights, "not in the local cache", known(weights).license.name, f"hf download {weights}"):
+            assert text in line and "\n" not in line
 
 
 def test_an_editor_is_made_once_per_process():

@@ -7,14 +7,17 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from editors.canny import canny_edges
+from editors.embeddings import Embeddings
 from editors.flux import START, FluxEditor, FluxSettings
 from editors.flux_painter import FluxPainter
 from editors.painting import TOKEN_PX, Painting, hole_of
 from editors.prepaint import prepainted
 from editors.settings import with_choices
 from editors.tiny_flux import tiny_flux
+from experiments.generate import GenerateJob, generate
 from rekey.compositing import cut, soft_mask
 from rekey.editing import EditRequest, PhotoView
 from rekey.errors import InputError
@@ -23,6 +26,7 @@ from rekey.images import LoadedImage, pixel_sha256
 from rekey.records import ImageSlots, Slot, VisualKey
 from rekey.regenerate import edit_key, regenerate, unchanged_outside
 from rekey.sampling import Pool
+from rekey.slots import write_slots
 
 RNG = np.random.default_rng(5)
 PHOTO = np.clip(RNG.normal(140, 5, (203, 301, 3)) + np.linspace(-20, 20, 301)[None, :, None], 0, 255).astype(np.uint8)
@@ -282,6 +286,11 @@ def test_missing_text_encoders_are_one_line(noise, tmp_path):
 @pytest.mark.parametrize("choices, said", [
     ({"sigma_start": "0"}, "sigma_start=0.0: expected a number above 0, at most 1"),
     ({"sigma_start": "1.2"}, "sigma_start=1.2"), ({"sigma_start": "much"}, "--set sigma_start=much: expected a number"),
+    ({"sigma_start": "nan"}, "--set sigma_start=nan: expected a number"),
+    ({"guidance": "inf"}, "--set guidance=inf: expected a number"), ({"guidance": "-5"}, "guidance=-5.0"),
+    ({"batch_size": "1" + 20 * "0"}, "batch_size=100000000000000000000: expected a number above 0, at most 256"),
+    ({"text_tokens": "513"}, "text_tokens=513: expected a number above 0, at most 512"),
+    ({"canvases_px": "512,256"}, "canvases_px=512,256: expected sides in pixels, the smallest first"),
     ({"steps": "0"}, "steps=0: expected 1 or more"), ({"batch_size": "0"}, "batch_size=0"),
     ({"canvases_px": "512,1000"}, "canvases_px=1000: a canvas must be divisible by 16; the nearest is 992"),
     ({"canvases_px": "large"}, "--set canvases_px=large: expected a whole number"),
@@ -324,8 +333,70 @@ def test_a_net_that_does_not_fit_is_refused_before_any_work(noise, tmp_path):
         editor_of(noise, controlnet=str(wrong)).check()
 
 
+@pytest.mark.parametrize("device, said", [
+    ("nonsense", "device=nonsense: expected auto, cpu, cuda or cuda:N"), ("meta", "device=meta: expected"),
+    ("cuda:99", "device=cuda:99: "), ("cuda:x", "device=cuda:x: expected")])
+def test_a_device_that_is_not_here_is_one_line(noise, device, said):
+    with pytest.raises(InputError) as caught:
+        editor_of(noise, device=device).check()
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["prompt_cache", "compile_cache"])
+@pytest.mark.parametrize("below", ["", "x"])
+def test_a_cache_that_cannot_be_written_is_said_before_any_work(noise, tmp_path, name, below):
+    (tmp_path / "file").write_text("taken")
+    with pytest.raises(InputError, match=f"{name}=.*cannot be written"):
+        editor_of(noise, **{name: tmp_path / "file" / below}).check()
+
+
+def test_both_missing_weights_are_said_at_once():
+    with pytest.raises(InputError) as caught:
+        FluxPainter(FluxSettings()).check()
+    assert [problem.split(" (")[0] for problem in caught.value.problems] == [FluxSettings.base, FluxSettings.controlnet]
+
+
+def test_weights_that_the_libraries_cannot_read_are_one_line(noise, tmp_path):
+    broken = tmp_path / "base"
+    shutil.copytree(noise.base, broken)
+    (broken / "vae" / "config.json").write_text("{}")
+    editor = editor_of(dataclasses.replace(noise, base=broken))
+    editor.check()                                              # the sizes of a decoder are not looked at
+    with pytest.raises(InputError, match="cannot be loaded .*; download it again") as caught:
+        editor.edit(request_of(REPLACE, 128))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_prompt_that_would_be_cut_is_said_and_nothing_written(noise, tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(PHOTO).save(tmp_path / "photos" / "photo.png")
+    slot = Slot("photo", "A", "add", SIGN.grown(30), SIGN, (), ("cat",))
+    write_slots(tmp_path / "slots.jsonl", [ImageSlots("photo", (slot,), "direct_attributes", (301, 203))])
+    choices = (("base", str(noise.base)), ("controlnet", str(noise.controlnet)), ("text_tokens", "8"))
+    job = GenerateJob(tmp_path / "slots.jsonl", tmp_path / "photos", tmp_path / "out", 1, "flux-canny", choices=choices)
+    with pytest.raises(InputError, match="text_tokens=8: .* more are needed for the prompt 'A candid photo"):
+        generate(job)
+    assert not (tmp_path / "out").exists()
+
+
+def test_prompts_are_kept_as_they_are_encoded(tmp_path):
+    def encode(prompts):
+        yield prompts[:2], {"rows": torch.zeros(2, 3)}
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        Embeddings("test", encode, tmp_path).prepare(["a", "b", "c"])
+    asked = []
+
+    def encode_the_rest(prompts):
+        asked.extend(prompts)
+        return [(prompts, {"rows": torch.ones(len(prompts), 3)})]
+    later = Embeddings("test", encode_the_rest, tmp_path)
+    assert later.of(["a", "b", "c"])["rows"].sum() == 3 and asked == ["c"]
+
+
 def test_too_little_memory_is_said_before_any_work(noise, monkeypatch):
     gigabyte = 2 ** 30
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (2 * gigabyte, 24 * gigabyte))
     with pytest.raises(InputError, match="GPU memory") as caught:
         editor_of(noise, device="cuda").check()

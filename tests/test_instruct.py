@@ -58,7 +58,7 @@ class Kind:
     painter: type
     transformer: type
     guidance: float
-    tokens: int = 64
+    tokens: int = 128
 
 
 KINDS = {
@@ -407,10 +407,10 @@ def test_qwen_does_not_see_the_padding_of_a_prompt(painters, settings_of):
     assert farthest(np.asarray(unmasked[0]), painters["qwen-edit"].paint([one])[0]) > 3
 
 
-@pytest.mark.parametrize("name", ["qwen-edit", "flux2-klein"])
+@every_kind
 def test_a_prompt_that_would_be_cut_is_said(name, settings_of):
     painter = KINDS[name].painter(settings_of(name, text_tokens=10))
-    with pytest.raises(InputError, match="text_tokens=10: .* more are needed for the prompt 'Change ONLY"):
+    with pytest.raises(InputError, match="text_tokens=10: .* more are needed for the prompt '"):
         painter.paint([painting(name)])
 
 

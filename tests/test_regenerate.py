@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from editors.classical import ClassicalEditor
 from rekey.geometry import Box
 from rekey.images import LoadedImage, pixel_sha256
-from rekey.records import ImageSlots, Slot
-from rekey.regenerate import MAX_RECORDS, regenerate, unchanged_outside
+from rekey.records import ImageSlots, Slot, VisualKey
+from rekey.regenerate import MAX_RECORDS, edit_key, regenerate, unchanged_outside
 from rekey.sampling import Pool, identity
 
 PAINT = {"red": (200, 25, 35), "blue": (30, 70, 200), "yellow": (245, 220, 40), "green": (30, 140, 50),
@@ -188,3 +189,13 @@ def test_a_change_outside_the_mask_is_noticed(photo):
     touched[0, 0, 0] ^= 1
     assert not unchanged_outside(photo.pixels, touched, outcome.edits)
     assert not unchanged_outside(photo.pixels, outcome.pixels[:-1], outcome.edits)
+
+
+@pytest.mark.parametrize("edit", [Box(60, 60, 360, 61), Box(60, 40, 61, 240), Box(60, 60, 61, 61)], ids=str)
+def test_a_box_of_one_pixel_across_is_a_listed_failure_at_most(photo, edit):
+    for mode, name in (("add", "bucket"), ("add", "cat"), ("replace", "gray wall")):
+        slot = Slot("photo", "S", mode, edit.grown(30).clipped(400, 300), edit)
+        key = VisualKey(slot, mode, name, "red")
+        for editor in (ClassicalEditor(), PaintEditor()):
+            found = edit_key(photo.pixels, key, editor, ("thin",))
+            assert found.certificate.attempts >= 1
