@@ -97,9 +97,6 @@ class RandomFluxPainter(FluxPainter):
             scheduler=FlowMatchEulerDiscreteScheduler(**_SCHEDULER), transformer=transformer, controlnet=controlnet,
             vae=vae, **dict.fromkeys(self.text_components))
 
-    def _encode_all(self, prompts: Sequence[str]) -> Encoded:
-        return self.encode(prompts)                 # without looking for files of text encoders
-
     def encode(self, prompts: Sequence[str]) -> Encoded:
         def drawn(prompt: str, *shape: int) -> torch.Tensor:
             seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:6], "big")

@@ -177,7 +177,6 @@ class DiffusionPainter(ABC):
 
     def _encode_all(self, prompts: Sequence[str]) -> Iterator[tuple[list[str], Encoded]]:
         """Some prompts with their rows, as soon as they are encoded."""
-        check_pipeline(self.located()["base"].folder, self.text_components)
         try:
             for start in range(0, len(prompts), ENCODE_BATCH):
                 chunk = list(prompts[start:start + ENCODE_BATCH])
@@ -192,6 +191,7 @@ class DiffusionPainter(ABC):
     def text_pipeline(self, load: Callable[[], DiffusionPipeline]) -> DiffusionPipeline:
         """The text encoders, loaded for as long as prompts are being encoded."""
         if self._text_pipeline is None:
+            check_pipeline(self.located()["base"].folder, self.text_components)     # not by `check` if there is a cache
             self._text_pipeline = self._loaded(load).to(self.device)
         return self._text_pipeline
 
