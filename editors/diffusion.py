@@ -57,27 +57,25 @@ class DiffusionPainter(ABC):
         self.settings = settings
         self._lock = threading.Lock()
         self._pipeline: DiffusionPipeline | None = None
-        self._text_pipeline: DiffusionPipeline | None = None
-        self._embeddings: Embeddings | None = None
 
     # --------------------------------------------------------------------------- what a kind of model adds
 
     @abstractmethod
     def load(self) -> DiffusionPipeline:
-        """The pipeline without its text encoders, on the device."""
-
-    @abstractmethod
-    def encode(self, prompts: Sequence[str]) -> Encoded:
-        """Prompts (at most ENCODE_BATCH of them) by the text encoders in `self.text_pipeline()`."""
+        """The pipeline, on the device."""
 
     @abstractmethod
     def call(self, pipeline: DiffusionPipeline, batch: Sequence[Painting], text: Encoded,
              generators: list[torch.Generator]) -> np.ndarray:
         """One call of the pipeline: float32 (B, height, width, 3) in [0, 1]."""
 
+    @abstractmethod
     def text_of(self, batch: Sequence[Painting]) -> Encoded:
-        """What the model reads; from the cache, where it does not depend on the picture."""
-        return self.embeddings.of([painting.prompt for painting in batch])
+        """What the model reads of each prompt: {name: (B, ...)}."""
+
+    @abstractmethod
+    def expect(self, prompts: Iterable[str]) -> None:
+        """As `Painter.expect`."""
 
     # ------------------------------------------------------------------------------------------- protocol
 
@@ -101,15 +99,18 @@ class DiffusionPainter(ABC):
             return getattr(torch, self.settings.dtype)
         return torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Folders of `base` that must be there before a run."""
+        return self.components + self.text_components
+
     def located(self) -> dict[str, Located]:
         """Where each set of weights lies, by the setting that names it."""
         return {"base": locate(self.settings.base, self.settings.revision)}
 
     def check(self) -> None:
         found = self.located()
-        # Prompts that are all in a cache need no text encoders.
-        texts = self.text_components if self.settings.prompt_cache is None else ()
-        check_pipeline(found["base"].folder, self.components + texts, self.made_for)
+        check_pipeline(found["base"].folder, self.needed, self.made_for)
         for name in ("prompt_cache", "compile_cache"):
             check_folder(name, getattr(self.settings, name))
         if self.device.type == "cuda":
@@ -126,10 +127,6 @@ class DiffusionPainter(ABC):
         return {"weights": {name: {"id": one.id, "revision": one.revision, "license": license_of(one.id)}
                             for name, one in self.located().items()},
                 "precision": str(self.dtype).removeprefix("torch.")}
-
-    def expect(self, prompts: Iterable[str]) -> None:
-        with self._lock:
-            self.embeddings.prepare(list(prompts))
 
     def paint(self, paintings: Sequence[Painting]) -> list[np.ndarray]:
         groups: dict[Any, list[int]] = {}
@@ -157,14 +154,6 @@ class DiffusionPainter(ABC):
                 self.compile(self._pipeline)
         return self._pipeline
 
-    @property
-    def embeddings(self) -> Embeddings:
-        if self._embeddings is None:
-            base = self.located()["base"]
-            identity = f"{base.id}@{base.revision} {self.settings.text_tokens} {self.dtype}"
-            self._embeddings = Embeddings(identity, self._encode_all, self.settings.prompt_cache)
-        return self._embeddings
-
     def _batch(self, batch: Sequence[Painting]) -> list[np.ndarray]:
         # On the CPU, one per edit: the same noise on every device, whatever else is in the batch.
         generators = [torch.Generator("cpu").manual_seed(painting.seed) for painting in batch]
@@ -174,26 +163,6 @@ class DiffusionPainter(ABC):
         for painting, picture in zip(batch, pictures, strict=True):
             assert picture.shape == painting.start.shape, f"asked for {painting.start.shape}, painted {picture.shape}"
         return pictures
-
-    def _encode_all(self, prompts: Sequence[str]) -> Iterator[tuple[list[str], Encoded]]:
-        """Some prompts with their rows, as soon as they are encoded."""
-        try:
-            for start in range(0, len(prompts), ENCODE_BATCH):
-                chunk = list(prompts[start:start + ENCODE_BATCH])
-                filled = chunk + chunk[-1:] * (ENCODE_BATCH - len(chunk))
-                with _enough_memory("the text encoders"), torch.inference_mode():
-                    encoded = quietly(lambda filled=filled: self.encode(filled))
-                yield chunk, {name: rows[:len(chunk)].cpu() for name, rows in encoded.items()}
-        finally:
-            self._text_pipeline = None
-            free_memory()
-
-    def text_pipeline(self, load: Callable[[], DiffusionPipeline]) -> DiffusionPipeline:
-        """The text encoders, loaded for as long as prompts are being encoded."""
-        if self._text_pipeline is None:
-            check_pipeline(self.located()["base"].folder, self.text_components)     # not by `check` if there is a cache
-            self._text_pipeline = self._loaded(load).to(self.device)
-        return self._text_pipeline
 
     def load_without(self, pipeline_class: type[DiffusionPipeline], parts: Iterable[str],
                      **given: Any) -> DiffusionPipeline:
@@ -217,6 +186,60 @@ class DiffusionPainter(ABC):
         if self.settings.compile_cache is not None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.settings.compile_cache)
         pipeline.transformer.compile_repeated_blocks(fullgraph=True, dynamic=self.many_shapes)
+
+
+class CachingPainter(DiffusionPainter):
+    """A painter whose model reads prompts without seeing the picture: they are encoded once, beforehand."""
+
+    def __init__(self, settings: ModelSettings):
+        super().__init__(settings)
+        self._text_pipeline: DiffusionPipeline | None = None
+        self._embeddings: Embeddings | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        # Prompts that are all in a cache need no text encoders; `text_pipeline` checks them when they are.
+        return self.components if self.settings.prompt_cache is not None else super().needed
+
+    @abstractmethod
+    def encode(self, prompts: Sequence[str]) -> Encoded:
+        """Prompts (at most ENCODE_BATCH of them) by the text encoders in `self.text_pipeline()`."""
+
+    def text_of(self, batch: Sequence[Painting]) -> Encoded:
+        """From the cache."""
+        return self.embeddings.of([painting.prompt for painting in batch])
+
+    def expect(self, prompts: Iterable[str]) -> None:
+        with self._lock:
+            self.embeddings.prepare(list(prompts))
+
+    @property
+    def embeddings(self) -> Embeddings:
+        if self._embeddings is None:
+            base = self.located()["base"]
+            identity = f"{base.id}@{base.revision} {self.settings.text_tokens} {self.dtype}"
+            self._embeddings = Embeddings(identity, self._encode_all, self.settings.prompt_cache)
+        return self._embeddings
+
+    def _encode_all(self, prompts: Sequence[str]) -> Iterator[tuple[list[str], Encoded]]:
+        """Some prompts with their rows, as soon as they are encoded."""
+        try:
+            for start in range(0, len(prompts), ENCODE_BATCH):
+                chunk = list(prompts[start:start + ENCODE_BATCH])
+                filled = chunk + chunk[-1:] * (ENCODE_BATCH - len(chunk))
+                with _enough_memory("the text encoders"), torch.inference_mode():
+                    encoded = quietly(lambda filled=filled: self.encode(filled))
+                yield chunk, {name: rows[:len(chunk)].cpu() for name, rows in encoded.items()}
+        finally:
+            self._text_pipeline = None
+            free_memory()
+
+    def text_pipeline(self, load: Callable[[], DiffusionPipeline]) -> DiffusionPipeline:
+        """The text encoders, loaded for as long as prompts are being encoded."""
+        if self._text_pipeline is None:
+            check_pipeline(self.located()["base"].folder, self.text_components)
+            self._text_pipeline = self._loaded(load).to(self.device)
+        return self._text_pipeline
 
 
 def quietly(load: Callable[[], Any]) -> Any:

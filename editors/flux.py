@@ -26,7 +26,7 @@ from editors.settings import STRONGEST_GUIDANCE, DiffusionSettings, Schedule, at
 from rekey.editing import EditRequest
 from rekey.records import VisualKey
 
-FLUX_DEV, FLUX_SCHNELL = "black-forest-labs/FLUX.1-dev", "black-forest-labs/FLUX.1-schnell"
+FLUX_DEV = "black-forest-labs/FLUX.1-dev"
 UNION_PRO_2 = "Shakker-Labs/FLUX.1-dev-ControlNet-Union-Pro-2.0"
 
 

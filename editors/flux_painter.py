@@ -19,7 +19,7 @@ from diffusers import (
     FluxPipeline,
 )
 
-from editors.diffusion import DiffusionPainter, check_length, mask_of, pil, shift_of, sigmas_from
+from editors.diffusion import CachingPainter, check_length, mask_of, pil, shift_of, sigmas_from
 from editors.embeddings import Encoded
 from editors.flux import FluxSettings
 from editors.models import Located, check_controlnet, check_flux_base, locate, n_bytes_of
@@ -29,7 +29,7 @@ from rekey.errors import InputError
 CANNY_MODE = 0                  # of union nets that are told what their control picture is
 
 
-class Flux1Painter(DiffusionPainter):
+class Flux1Painter(CachingPainter):
     """FLUX.1 and its relatives: prompts are read by T5, and in one vector by CLIP."""
 
     text_components = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")

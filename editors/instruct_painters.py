@@ -23,7 +23,16 @@ from diffusers import (
 )
 from diffusers.pipelines.flux2.pipeline_flux2_klein_inpaint import compute_empirical_mu
 
-from editors.diffusion import DiffusionPainter, check_length, mask_of, pil, shift_of, sigmas_from, too_long
+from editors.diffusion import (
+    CachingPainter,
+    DiffusionPainter,
+    check_length,
+    mask_of,
+    pil,
+    shift_of,
+    sigmas_from,
+    too_long,
+)
 from editors.embeddings import Encoded
 from editors.flux_painter import Flux1Painter
 from editors.instruct import (
@@ -54,7 +63,7 @@ def inpainting(batch: Sequence[Painting]) -> dict[str, Any]:
             "num_inference_steps": schedule.steps}      # klein's shift depends on it, not on the number of sigmas
 
 
-class KleinPainter(DiffusionPainter):
+class KleinPainter(CachingPainter):
     """FLUX.2-klein, distilled or not."""
 
     settings: KleinSettings
@@ -108,9 +117,6 @@ class QwenEditPainter(DiffusionPainter):
 
     def expect(self, prompts: Iterable[str]) -> None:
         """Nothing to prepare."""
-
-    def encode(self, prompts: Sequence[str]) -> Encoded:
-        raise NotImplementedError("Qwen-Image-Edit encodes a prompt with its picture: see `text_of`")
 
     def text_of(self, batch: Sequence[Painting]) -> Encoded:
         """One at a time and then padded to one length, or a prompt would be rounded as the longest beside it asks."""

@@ -11,7 +11,6 @@ ids in WEIGHTS the revision is pinned, and what their license forbids is said be
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from rekey.errors import InputError
 from rekey.weights import (
     DIFFUSERS,
+    HUB_ID,
     MODEL_SUFFIXES,
     TRANSFORMERS,
     check_whole,
@@ -31,7 +31,6 @@ from rekey.weights import (
 )
 
 HUB = "https://huggingface.co"
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)

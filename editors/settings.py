@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
-class DiffusionSettings(ModelSettings):
+class DiffusionSettings(ModelSettings, ABC):
     """What all diffusion editors share."""
 
     canvases_px: tuple[int, ...] = (512, 1024)
@@ -105,9 +106,9 @@ class DiffusionSettings(ModelSettings):
         """Edits painted at once on a canvas of this side."""
         return max(1, self.batch_size * min(self.canvases_px) ** 2 // canvas_px ** 2)
 
+    @abstractmethod
     def schedules(self) -> dict[str, Schedule]:
         """How edits are denoised, by the way in which they begin."""
-        raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
         of_schedules = {field.name for field in dataclasses.fields(Schedule)}

@@ -7,7 +7,6 @@ network unless a hub id is named and the machine is online.
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,10 +36,9 @@ from probes.controls.text import control_processor
 from probes.families import FAMILIES, UNSUPPORTED, Family, family_of, supported
 from probes.tiny import tiny_model, tiny_processor
 from rekey.errors import InputError
-from rekey.weights import TRANSFORMERS, folder_hash, weight_files
+from rekey.weights import HUB_ID, TRANSFORMERS, folder_hash, weight_files
 
 OLDEST_TRANSFORMERS = Version("5.24")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 TINY, CONTROL = "tiny:", "control:"
 
 

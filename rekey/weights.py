@@ -20,6 +20,7 @@ from rekey.errors import InputError
 
 TRANSFORMERS, DIFFUSERS = "model", "diffusion_pytorch_model"
 MODEL_SUFFIXES = (".json", ".jinja", ".safetensors", ".txt", ".model")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")       # owner/name
 LONGEST_TABLE = 100_000_000         # bytes; the format's own limit
 _VARIANT = re.compile(r"\.(?:bf16|fp16|fp32|fp8\w*|int8|int4)[.-]")
 _GIT_LFS = b"version "

@@ -414,6 +414,14 @@ def test_a_prompt_that_would_be_cut_is_said(name, settings_of):
         painter.paint([painting(name)])
 
 
+def test_qwen_needs_its_text_encoder_whatever_is_cached(settings_of, weights, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(weights["qwen-edit"], bare, ignore=shutil.ignore_patterns("text_encoder"))
+    painter = QwenEditPainter(settings_of("qwen-edit", base=str(bare), prompt_cache=tmp_path / "prompts"))
+    with pytest.raises(InputError, match="text_encoder: its folder is missing"):
+        painter.check()
+
+
 def test_qwens_schedule_would_be_stretched_back(small_qwen):
     scheduler = FlowMatchEulerDiscreteScheduler(**QWEN_SCHEDULER)
     shift = shift_of(scheduler.config, 256)
