@@ -116,9 +116,7 @@ def extend(vlm: LocalVLM, state: State, ids: Sequence[Sequence[int]], group: int
     if len(kinds) != len(ids):
         raise InputError(f"extend: {len(kinds)} groups for {len(ids)} row(s); give one for all or one per row")
     longer = [row.then(tokens, kind) for row, tokens, kind in zip(state.rows, ids, kinds)]
-    for row in longer:
-        check_length(vlm, len(row))
-    return _read_on(vlm, state, longer)
+    return read_on(vlm, state, longer)
 
 
 def check_prompts(vlm: LocalVLM, prompts: Sequence[Prompt]) -> None:
@@ -156,9 +154,14 @@ def check_length(vlm: LocalVLM, n_tokens: int) -> None:
                          "use smaller images (max_pixels), less text, or fewer new tokens")
 
 
-def _read_on(vlm: LocalVLM, state: State, longer: Sequence[Prompt]) -> State:
-    """Feed what `longer`, one per row of the state, hold beyond it: text of whatever group."""
-    n_new = [len(row) - len(old) for row, old in zip(longer, state.rows)]
+def read_on(vlm: LocalVLM, state: State, longer: Sequence[Prompt]) -> State:
+    """Feed what `longer`, one per row of the state and each beginning with it, hold beyond: text of whatever group."""
+    n_new = [len(row) - len(old) for row, old in zip(longer, state.rows, strict=True)]
+    if not min(n_new) > 0 or any(row.ids[:len(old)] != old.ids for row, old in zip(longer, state.rows)):
+        raise InputError(f"read_on: rows of {[len(row) for row in longer]} tokens for a state of "
+                         f"{[len(old) for old in state.rows]}; expected each to go on from its row of the state")
+    for row in longer:
+        check_length(vlm, len(row))
     width = max(n_new)
     ids = np.full((len(longer), width), vlm.pad_token_id, np.int64)
     codes = np.full((len(longer), width), PADDING, np.uint8)
@@ -260,7 +263,7 @@ def prefixes(vlm: LocalVLM, prompt: Prompt, cuts: Sequence[int]) -> list[State]:
     else:
         state = None
         for n_tokens, part in parts.items():
-            state = prefill(vlm, [part]) if state is None else _read_on(vlm, state, [part])
+            state = prefill(vlm, [part]) if state is None else read_on(vlm, state, [part])
             states[n_tokens] = state
     return [states[n_tokens] for n_tokens in cuts]
 
@@ -270,7 +273,7 @@ def with_logits(vlm: LocalVLM, state: State) -> State:
     if state.logits is not None:
         return state
     shorter = _cut(state, tuple(row.cut(len(row) - 1) for row in state.rows), 1)
-    return _read_on(vlm, shorter, state.rows)
+    return read_on(vlm, shorter, state.rows)
 
 
 def stack(states: Sequence[State]) -> State:

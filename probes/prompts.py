@@ -81,6 +81,21 @@ def next_turn(processor: ProcessorMixin, question: str | Sequence[str | EncodedI
     return [*pieces, (ids(after), TEMPLATE)]
 
 
+def new_answer(processor: ProcessorMixin, n_images: int = 0, thinking: bool | None = None) -> list[int]:
+    """Token ids that close a model's answer and open another of its own, without a word of the user between them.
+
+    n_images: images before.
+    """
+    before = [*({"type": "image"} for _ in range(n_images)), {"type": "text", "text": "."}]
+    text = render(processor, [{"role": "user", "content": before}, {"role": "assistant", "content": PLACEHOLDER}],
+                  thinking=thinking)
+    _, found, after = text.partition(PLACEHOLDER)
+    if not found or not after:
+        raise InputError("new turn: the chat template does not put an answer behind an answer; leave that condition "
+                         "out")
+    return processor.tokenizer(after, add_special_tokens=False)["input_ids"]
+
+
 def with_turn(prompt: Prompt, pieces: Sequence[tuple[Sequence[int], int]], image_token_id: int,
               images: Sequence[EncodedImage] = ()) -> Prompt:
     """The sequence with the pieces of a turn after it, the one token of each of `images` widened to all of its own."""

@@ -202,7 +202,7 @@ def missing_part(line: dict[str, Any]) -> str | None:
                 None)
 
 
-def check_appendable(file: Path) -> None:
+def check_appendable(file: Path, kind: str = "responses", maker: str = "rekey evaluate") -> None:
     """Raises InputError for a file that a run cannot go on with; what it holds is left as it is.
 
     An unended first line is cut off as that of a killed run only if it begins like one of ours.
@@ -215,8 +215,7 @@ def check_appendable(file: Path) -> None:
         raise InputError(f"{file}: is gzipped, and lines are appended as plain text; gunzip it first, or give another "
                          "--out")
     if not first.endswith(b"\n") and not LINE_START.startswith(first[:len(LINE_START)]):
-        raise InputError(f"{file}: is no file of responses; expected the --out file of an earlier `rekey evaluate`, or "
-                         "a new one")
+        raise InputError(f"{file}: is no file of {kind}; expected what an earlier `{maker}` wrote there, or a new file")
 
 
 def answered_keys(path: Path) -> set[str]:

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +29,7 @@ from rekey.evaluate import read_lines, response_files
 from rekey.records import LETTERS, Outcome
 from rekey.values import read_value, same_value
 
+OUT_OF_TOKENS = "out of tokens"
 FORK_FROM_BYTES = 20_000_000        # below, starting processes costs more than it saves
 KINDS = {"direct_attributes": "attribute", "relative_position": "position"}
 
@@ -162,14 +163,25 @@ def _outcome(line: dict[str, Any], options: tuple[str, ...], answer: str,
     if "error" in line:
         return None, line["error"], "error"
     generation = line["generation"]
-    text, labels = generation["text"], dict(zip(LETTERS, options))
+    said, how = read_said(generation["text"], generation.get("finish"), options, parser,
+                          line["settings"].get("prompt") == "cot")
+    if said is None:
+        return None, how, "truncated" if how == OUT_OF_TOKENS else "unparsed"
+    return said, how, "correct" if is_answer(said, answer, options) else "wrong"
+
+
+def read_said(text: str, finish: str | None, options: Sequence[str], parser: Parser = "strict",
+              cot: bool = False) -> tuple[str | None, str]:
+    """The label, or the value, that a text answers with, and how it was read; None and why not."""
+    labels = dict(zip(LETTERS, options))
     if parser == "paper" and options:
-        said = parse_answer(text, labels, "paper", line["settings"].get("prompt") == "cot")
-        return said, "last letter", "unparsed" if said is None else "correct" if said == answer else "wrong"
-    if generation.get("finish") == "length":
-        return None, "out of tokens", "truncated"
+        return parse_answer(text, labels, "paper", cot), "last letter"
+    if finish == "length":
+        return None, OUT_OF_TOKENS
     reading = read_answer(text, labels) if options else read_value(text)
-    if reading.label is None:
-        return None, reading.how, "unparsed"
-    right = reading.label == answer if options else same_value(reading.label, answer)
-    return reading.label, reading.how, "correct" if right else "wrong"
+    return reading.label, reading.how
+
+
+def is_answer(said: str, answer: str, options: Sequence[str]) -> bool:
+    """Whether what was read is the answer: the same letter, or without options the same value."""
+    return said == answer if options else same_value(said, answer)

@@ -14,6 +14,7 @@ from rekey.records import option_letter
 PromptStyle = Literal["direct", "cot"]
 DIRECT = "Answer with the option's letter from the given choices directly."
 STEP_BY_STEP = "Think step by step, then answer with the option's letter from the given choices."
+FREE_STEP_BY_STEP = "Think step by step, then give the answer."
 
 
 def prompt_text(question: str, options: Sequence[str], style: PromptStyle = "direct") -> str:
@@ -22,3 +23,9 @@ def prompt_text(question: str, options: Sequence[str], style: PromptStyle = "dir
         return question
     listed = "\n".join(f"({option_letter(n)}) {text}" for n, text in enumerate(options))
     return f"{question}\n{listed}\n{DIRECT if style == 'direct' else STEP_BY_STEP}"
+
+
+def pair_prompt(question: str, options: Sequence[str], style: PromptStyle = "cot") -> str:
+    """As `prompt_text`; asked for steps where there are no options either, since a swap needs reasoning to stand in."""
+    free_steps = style == "cot" and not options
+    return f"{question}\n{FREE_STEP_BY_STEP}" if free_steps else prompt_text(question, options, style)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rekey.draws import Draws
-from rekey.records import SamplingRecord, VisualKey, option_letter
+from rekey.records import Attribute, SamplingRecord, VisualKey, option_letter
 from rekey.references import PATTERN_WORDS, Reference, a, parse_reference, the
 from rekey.sampling import VALUES, asked_axis
 
@@ -47,27 +47,43 @@ def build_question(record: SamplingRecord, distractors: Distractors = "paper") -
     lure = _old_value(key, record, draws)
     wrong = _distractors(key, record, answer, lure if distractors == "lure" else None, draws)
     options = tuple(draws.shuffled([answer, *wrong]))
-    return Question(_attribute_text(key, record), options, option_letter(options.index(answer)),
+    return Question(attribute_text(key, record.attribute), options, option_letter(options.index(answer)),
                     "direct_attributes", lure)
 
 
-def _attribute_text(key: VisualKey, record: SamplingRecord) -> str:
+def attribute_text(key: VisualKey, attribute: Attribute) -> str:
+    """What is asked about the object of a key: true of any value that it may have, and telling none."""
     reference = parse_reference(key.object)
-    name = the(_asked_object(reference, record))
-    if record.attribute == "color":
+    name = the(_asked_object(reference, attribute))
+    if attribute == "color":
         return f"What color {reference.verb} {name}?"
-    if record.attribute == "pattern":
+    if attribute == "pattern":
         return f"What pattern {'do' if reference.plural else 'does'} {name} have?"
     return f"What material {reference.verb} {name} made of?"
 
 
-def _asked_object(reference: Reference, record: SamplingRecord) -> str:
+def _asked_object(reference: Reference, attribute: Attribute) -> str:
     """The object without words that give its old look away ("striped train", "plastic stool")."""
-    if record.attribute == "color":
+    if attribute == "color":
         return reference.object                      # parse_reference took the colors off
-    telling = PATTERN_WORDS if record.attribute == "pattern" else VALUES[record.attribute]
+    telling = PATTERN_WORDS if attribute == "pattern" else VALUES[attribute]
     words = reference.object.split()
     return " ".join(w for n, w in enumerate(words) if w.lower() not in telling or n == len(words) - 1)
+
+
+def annotated_values(key: VisualKey, attribute: Attribute) -> frozenset[str]:
+    """What the slot may have shown before any edit, by the annotator's words: {"gray", "white"} of a "silver" car.
+
+    Empty where the words say nothing of it, or where an object was added.
+    """
+    if key.mode == "add":
+        return frozenset()
+    reference = parse_reference(key.object)
+    if attribute == "color":
+        return reference.colors
+    if attribute == "pattern":
+        return frozenset((reference.pattern,) if reference.pattern else ())
+    return frozenset(VALUES["material"]) & set(reference.object.lower().split())
 
 
 def _old_value(key: VisualKey, record: SamplingRecord, draws: Draws) -> str | None:
@@ -115,7 +131,7 @@ def _phrase(key: VisualKey, record: SamplingRecord) -> str:
     reference = parse_reference(key.object)
     if key.mode == "add":
         return reference.object
-    return f"{key.value(record.attribute)} {_asked_object(reference, record)}"
+    return f"{key.value(record.attribute)} {_asked_object(reference, record.attribute)}"
 
 
 def instruction(key: VisualKey) -> str:

@@ -146,8 +146,9 @@ class Generation:
 
     token_ids: the new tokens, an end token included.  n_prompt_tokens: all that was read before them.
     image_sizes: (height, width) of every image after the processor resized it.  finish: "stop" or "length".
-    elapsed_s: wall time of the batch of `batch_size` prompts that it was part of.  filled: share of the image tokens
-    that show the picture, less than 1 where a processor pads.  reasoning: what a server gives apart from the answer.
+    elapsed_s: wall time of the batch of `batch_size` prompts that it was part of (None in trials, where a resumed run
+    must leave the same bytes).  filled: share of the image tokens that show the picture, less than 1 where a processor
+    pads.  reasoning: what a server gives apart from the answer.
     trace: what an agent did on the way (see `probes.zoom`).
     Counts and sizes are None where a server does not tell them.
     """
@@ -158,7 +159,7 @@ class Generation:
     n_image_tokens: int | None
     image_sizes: tuple[tuple[int, int], ...] | None
     finish: str
-    elapsed_s: float
+    elapsed_s: float | None = None
     batch_size: int = 1
     filled: float = 1.0
     reasoning: str | None = None
@@ -188,6 +189,37 @@ class Response:
 
 
 Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error"]
+
+
+@dataclass(frozen=True)
+class SwapPair:
+    """Two images of one size, and a question that may be asked of both and has other answers (VisualSwap, Sec. 2).
+
+    image_a, image_b: paths of the files, relative to the folder that holds the pairs file.  options: texts, empty for
+    free-form answers.  answer_a, answer_b: the right option's letter, or the answer text where there are no options.
+    source: where the pair comes from, and for pairs made here all that was drawn.  category: what tables group by.
+    changed: the box, in pixels, outside of which the images are equal.  sha256_a, sha256_b: of the decoded pixels.
+    """
+
+    pair_id: str
+    image_a: str
+    image_b: str
+    question: str
+    options: tuple[str, ...]
+    answer_a: str
+    answer_b: str
+    source: Any = None
+    category: str | None = None
+    changed: Box | None = None
+    sha256_a: str | None = None
+    sha256_b: str | None = None
+
+    def answer(self, side: Literal["a", "b"]) -> str:
+        return self.answer_a if side == "a" else self.answer_b
+
+    def answer_text(self, side: Literal["a", "b"]) -> str:
+        answer = self.answer(side)
+        return self.options[option_index(answer)] if self.options else answer
 
 
 def option_letter(index: int) -> str:

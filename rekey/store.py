@@ -73,16 +73,17 @@ def read_jsonl(path: Path) -> list[Any]:
     return [record for _, record in iter_jsonl(path)]
 
 
-def iter_jsonl(path: Path, torn_tail: bool = False) -> Iterator[tuple[int, Any]]:
+def iter_jsonl(path: Path, torn_tail: bool = False,
+               bad_line: Callable[[InputError], None] | None = None) -> Iterator[tuple[int, Any]]:
     """(line number, record) of a file, plain or gzipped, one at a time.
 
     torn_tail: leave out a last line without its end, as a run that was killed or is still writing leaves it.
-    Raises InputError naming the first line that is not JSON.
+    bad_line: called for each line that is not JSON, which is left out; without it, the first one raises InputError.
     """
     try:
         with path.open("rb") as file:
             zipped = file.peek(2)[:2] == GZIP_MAGIC
-            yield from _parsed(path, gzip.open(file) if zipped else file, torn_tail)
+            yield from _parsed(path, gzip.open(file) if zipped else file, torn_tail, bad_line or _raise)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -91,7 +92,12 @@ def iter_jsonl(path: Path, torn_tail: bool = False) -> Iterator[tuple[int, Any]]
         raise InputError(f"{path}: is damaged ({error}); expected JSON lines, plain or gzipped") from None
 
 
-def _parsed(path: Path, lines: Iterable[bytes], torn_tail: bool) -> Iterator[tuple[int, Any]]:
+def _raise(error: InputError) -> None:
+    raise error from None
+
+
+def _parsed(path: Path, lines: Iterable[bytes], torn_tail: bool,
+            bad_line: Callable[[InputError], None]) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines, 1):
         if torn_tail and not line.endswith(b"\n"):
             return
@@ -100,11 +106,11 @@ def _parsed(path: Path, lines: Iterable[bytes], torn_tail: bool) -> Iterator[tup
             if text.strip():
                 yield number, json.loads(text)
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} line {number}: not UTF-8 text (byte {error.start} of the line); expected JSON "
-                             "lines") from None
+            bad_line(InputError(f"{path} line {number}: not UTF-8 text (byte {error.start} of the line); expected JSON "
+                                "lines"))
         except json.JSONDecodeError as error:
-            raise InputError(f"{path} line {number}: not JSON ({error.msg} at column {error.colno}); expected one JSON "
-                             "object per line") from None
+            bad_line(InputError(f"{path} line {number}: not JSON ({error.msg} at column {error.colno}); expected one "
+                                "JSON object per line"))
 
 
 def read_journal(path: Path) -> list[Any]:

@@ -26,6 +26,7 @@ from probes.controls.talk import (
     place,
 )
 from probes.layout import Prompt
+from probes.pair_scenes import ScenePair, overlapping
 from probes.phrases import HELD_OUT, INSTRUCTIONS, REFLECTIONS
 from probes.vlm import LocalVLM
 from rekey.draws import Draws
@@ -163,19 +164,6 @@ def _is_true(sentence: str, scene: Scene, subject: str | None) -> tuple[bool, st
 
 # -------------------------------------------------------------------------------------- habits
 
-@dataclass(frozen=True)
-class ScenePair:
-    """Two scenes that differ in what the question asks about (VisualSwap's triplet, Sec. 2)."""
-
-    a: Scene
-    b: Scene
-    question: SceneQuestion
-
-    @property
-    def kind(self) -> str:
-        return "color" if self.question.kind == "color" else "position"
-
-
 def unseen_pairs(n: int, seed: int) -> list[ScenePair]:
     """`n` pairs about color (one object repainted), then `n` about position (two objects in each other's place)."""
     pairs = []
@@ -186,14 +174,10 @@ def unseen_pairs(n: int, seed: int) -> list[ScenePair]:
             (case,) = unseen_cases(1, kinds[k % len(kinds)], draws.below(10 ** 9))
             other = other_scene(draws, case.scene, case.question)
             k += 1
-            if other is not case.scene and not _overlaps(other):
+            if other is not case.scene and not overlapping(other):
                 found.append(ScenePair(case.scene, other, case.question))
         pairs += found
     return pairs
-
-
-def _overlaps(scene: Scene) -> bool:
-    return any(a.box.grown(4).intersects(b.box) for n, a in enumerate(scene.objects) for b in scene.objects[:n])
 
 
 def habit_scores(vlm: LocalVLM, n: int = 100, seed: int = 1) -> dict[str, Score]:
