@@ -29,6 +29,7 @@ COMMANDS = {
     "evaluate": ("experiments.cli_evaluate", "Put a benchmark to a model: local, in vLLM, or behind a server."),
     "audit": ("experiments.cli_audit", "Is the score memory or sight? Original against renewed responses."),
     "regrade": ("experiments.cli_audit", "Grade stored responses again, by either parser."),
+    "pairs": ("experiments.cli_pairs", "Swap pairs: build them, check them, how alike they are."),
     "items": ("experiments.cli_items", "Import and export benchmarks: V*Bench, VLMEvalKit, lmms-eval."),
     "controls": ("experiments.cli_controls", "Small models whose behavior is known: list, export, score, train."),
     "doctor": ("experiments.cli_doctor", "What is here and what is missing, before a job starts."),

@@ -42,7 +42,7 @@ def _row(pair: SwapPair, folder: Path, remark: str) -> tuple[Image.Image, Image.
     options = "   ".join(f"({option_letter(n)}) {text}" for n, text in enumerate(pair.options))
     lines = [pair.pair_id if window.width == width and window.height == height
              else f"{pair.pair_id}   (part of the {width} x {height} image)",
-             pair.question, options, f"left {_answer(pair, 'a')}     right {_answer(pair, 'b')}", remark]
+             pair.question, options, f"left image: {_answer(pair, 'a')}     right image: {_answer(pair, 'b')}", remark]
     return _outlined(a, window, changed), _outlined(b, window, changed), "\n".join(filter(None, lines))
 
 

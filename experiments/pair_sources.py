@@ -21,7 +21,7 @@ from rekey.benchmarks import ITEMS, read_items
 from rekey.compositing import mask_margin_px
 from rekey.errors import InputError
 from rekey.images import find_image, index_images, load_image
-from rekey.pair_items import Found, PairPlan, pairs_of_items
+from rekey.pair_items import Found, PairPlan, State, pairs_of_items
 from rekey.pairs import changed_box
 from rekey.records import Item, SwapPair, to_json
 
@@ -62,8 +62,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class FigureDraft:
+    """drawn_as: the number under which `rekey.figure_pairs` draws it."""
+
     seed: int
     number: int
+    drawn_as: int
     kind: str | None
     form: str | None
 
@@ -73,8 +76,8 @@ class FigureDraft:
 
     def draw(self) -> Drawn:
         from rekey.figure_pairs import draw_pair, render
-        drawn = draw_pair(self.seed, self.number, self.kind, self.form)
-        source = {"from": "figures", "seed": self.seed, "number": self.number, "kind": drawn.kind, "form": drawn.form,
+        drawn = draw_pair(self.seed, self.drawn_as, self.kind, self.form)
+        source = {"from": "figures", "seed": self.seed, "number": self.drawn_as, "kind": drawn.kind, "form": drawn.form,
                   "a": to_json(drawn.a), "b": to_json(drawn.b)}
         pair = SwapPair(self.pair_id, "", "", drawn.question, tuple(drawn.options), drawn.answer_a, drawn.answer_b,
                         source, drawn.kind)
@@ -83,7 +86,10 @@ class FigureDraft:
 
 @dataclass(frozen=True)
 class FigureSource:
-    """Procedural figures.  kinds: of `rekey.figure_pairs`, by turns; any where none is named."""
+    """Procedural figures.  kinds: of `rekey.figure_pairs`, by turns; all where none is named.  form: of question.
+
+    Raises InputError for a kind or form that there is not.
+    """
 
     n: int
     seed: int
@@ -91,12 +97,18 @@ class FigureSource:
     form: str | None = None
     name: str = "figures"
 
+    def __post_init__(self) -> None:
+        from rekey.figure_pairs import draw_pair
+        for kind in self.kinds or (None,):
+            draw_pair(self.seed, 0, kind, self.form)
+
     def describe(self) -> dict[str, Any]:
         return {"from": self.name, "n": self.n, "seed": self.seed, "kinds": list(self.kinds), "form": self.form}
 
     def drafts(self) -> list[FigureDraft]:
         kinds = self.kinds or (None,)
-        return [FigureDraft(self.seed, k, kinds[k % len(kinds)], self.form) for k in range(self.n)]
+        # A number of its own for each kind, which takes its forms by turns.
+        return [FigureDraft(self.seed, k, k // len(kinds), kinds[k % len(kinds)], self.form) for k in range(self.n)]
 
     def notes(self) -> list[str]:
         return []
@@ -162,15 +174,17 @@ class ItemDraft:
     def draw(self) -> Drawn:
         plan = self.plan
         a, b = _pixels(self.path_a, plan.a.item), _pixels(self.path_b, plan.b.item)
+        files = f"{self.path_a} and {self.path_b}"
         if a.shape != b.shape:
-            raise InputError(f"{self.path_a} and {self.path_b}: {a.shape[1]}x{a.shape[0]} and {b.shape[1]}x{b.shape[0]} "
-                             "pixels; expected one size; give the images that the items were made from")
+            sizes = " and ".join(f"{pixels.shape[1]}x{pixels.shape[0]}" for pixels in (a, b))
+            raise InputError(f"{files}: {sizes} pixels; expected one size; give the folder of the images that the items "
+                             "were made from as --images")
         edit, changed = plan.key.slot.edit, changed_box(a, b)
         if changed is None:
-            raise InputError(f"{self.path_a} and {self.path_b}: show the same pixels")
+            raise InputError(f"{files}: show the same pixels; expected another look of {plan.key.object}")
         if not edit.grown(mask_margin_px(edit)).contains(changed):
-            raise InputError(f"{self.path_a} and {self.path_b}: differ in {changed}, beyond their slot {edit}; expected "
-                             "the image that was edited; give its folder as --images")
+            raise InputError(f"{files}: differ in {changed}, beyond their slot {edit}; expected the image that was "
+                             "edited; give its folder as --images")
         pair = SwapPair(self.pair_id, "", "", plan.question, plan.options, plan.answer(plan.a), plan.answer(plan.b),
                         plan.source(), plan.attribute)
         return Drawn(pair, a, b)
@@ -223,7 +237,7 @@ class ItemSource:
     def notes(self) -> list[str]:
         return [f"{count} left out: {reason}" for reason, count in self.found.skipped.items()]
 
-    def _path(self, plan: PairPlan, state) -> Path:
+    def _path(self, plan: PairPlan, state: State) -> Path:
         return self._sources[plan.image_id] if state.item is None else self._folders[state.name] / state.item.image
 
 
@@ -231,7 +245,7 @@ def _by_seed(folders: Sequence[Path]) -> dict[int, tuple[Path, list[Item]]]:
     """The folder and the items of every seed."""
     found: dict[int, tuple[Path, list[Item]]] = {}
     problems = []
-    for folder in folders:
+    for folder in (path.parent if path.is_file() else path for path in folders):
         items = read_items(folder)
         seeds = {item.record.seed for item in items if item.record is not None}
         if len(seeds) != 1:

@@ -113,23 +113,22 @@ def _make(task: _Task) -> dict[str, Any]:
     pair_id = task.draft.pair_id
     try:
         drawn = task.draft.draw()
+        pair = replace(drawn.pair, changed=changed_box(drawn.a, drawn.b), sha256_a=pixel_sha256(drawn.a),
+                       sha256_b=pixel_sha256(drawn.b), **{f"image_{side}": _image(pair_id, side) for side in "ab"})
+        parse_pair(to_json(pair), pair_id)          # what a reader would refuse is not written
     except InputError as error:
         return {"pair_id": pair_id, "failure": str(error)}
-    if drawn.a.shape != drawn.b.shape:              # raised by hand: `python -O` drops assert statements
-        raise AssertionError(f"{pair_id}: drawn in two sizes, {drawn.a.shape} and {drawn.b.shape}")
+    if pair.changed is None:                        # raised by hand: `python -O` drops assert statements
+        raise AssertionError(f"{pair_id}: both images show the same pixels")
     pictures = {}
-    for side, pixels in (("a", drawn.a), ("b", drawn.b)):
-        name = f"images/{pair_id}_{side}.png"
+    for name, pixels in ((pair.image_a, drawn.a), (pair.image_b, drawn.b)):
         save_png(task.out / name, pixels)
         pictures[name] = (task.out / name).stat().st_size
-    image_a, image_b = pictures
-    pair = replace(drawn.pair, image_a=image_a, image_b=image_b, changed=changed_box(drawn.a, drawn.b),
-                   sha256_a=pixel_sha256(drawn.a), sha256_b=pixel_sha256(drawn.b))
-    if pair.changed is None:
-        raise AssertionError(f"{pair_id}: both images show the same pixels")
-    data = to_json(pair)
-    parse_pair(data, pair_id)                       # what a reader would refuse is not written
-    return {"pair_id": pair_id, "pair": data, "pictures": pictures}
+    return {"pair_id": pair_id, "pair": to_json(pair), "pictures": pictures}
+
+
+def _image(pair_id: str, side: str) -> str:
+    return f"images/{pair_id}_{side}.png"
 
 
 def _finish(out: Path, lines: list[dict[str, Any]], n_resumed: int) -> Summary:
@@ -137,7 +136,7 @@ def _finish(out: Path, lines: list[dict[str, Any]], n_resumed: int) -> Summary:
     made = [line for line in lines if "pair" in line]
     failed = [line for line in lines if "failure" in line]
     store.write_jsonl(out / PAIRS_FILE, (line["pair"] for line in made))
-    store.write_jsonl(out / FAILED, failed)
+    store.write_jsonl(out / FAILED, ({"pair_id": line["pair_id"], "reason": line["failure"]} for line in failed))
     pairs = [from_json(SwapPair, line["pair"]) for line in made]
     shown = pairs[:SHEET_PAIRS]
     title = f"{len(pairs)} pairs" + (f", the first {len(shown)}" if len(shown) < len(pairs) else "")

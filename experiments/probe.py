@@ -26,7 +26,7 @@ from experiments.workers import in_parallel, stop_requested, worker_number
 from probes.backends import ModelSpec
 from rekey import store
 from rekey.errors import InputError, Interrupted
-from rekey.evaluate import Identity, Settings, all_settings, runs_file
+from rekey.evaluate import Identity, Settings, all_settings, response_files, runs_file
 from rekey.pairs import pairs_file, read_pairs
 from rekey.records import SwapPair, to_json
 from rekey.trials import Cell, SwapTrial, bare, check_trials_file, done_keys, read_trials, trial_key
@@ -125,7 +125,7 @@ def _probe(job: ProbeJob, progress: Callable[[int, int], None], stop: threading.
     n_read = n_one_by_one = 0
     progress(n_before, n_mine)
     with store.Journal(path) as journal:
-        for trials, work in _made(job, path, [replace(group, firsts=firsts) for group in todo], stop, vlm):
+        for trials, work in _made(job, path, [group.with_firsts(firsts) for group in todo], stop, vlm):
             for trial in trials:
                 if trial.key not in done:
                     journal.append(to_json(trial))
@@ -154,6 +154,10 @@ class _Group:
     def key(self, pair: SwapPair, cell: Cell) -> str:
         return trial_key(pair, cell, self.identity, self.settings)
 
+    def with_firsts(self, known: dict[str, tuple[int, ...]]) -> _Group:
+        keys = (self.key(pair, FIRST) for pair in self.pairs)
+        return replace(self, firsts={key: known[key] for key in keys if key in known})
+
     def keys(self) -> set[str]:
         return {self.key(pair, cell) for pair in self.pairs for cell in self.job.plan()}
 
@@ -161,12 +165,7 @@ class _Group:
 def _first_answers(path: Path, groups: Sequence[_Group]) -> dict[str, tuple[int, ...]]:
     """Token ids of stored answers that trials still to be run continue."""
     wanted = {group.key(pair, FIRST) for group in groups for pair in group.pairs}
-    if not path.exists() and not groups:
-        return {}
-    try:
-        trials = read_trials(path)
-    except InputError:
-        return {}
+    trials = read_trials(path) if wanted and response_files(path) else []
     return {trial.key: trial.second.token_ids for trial in trials if trial.key in wanted and trial.second is not None}
 
 

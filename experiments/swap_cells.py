@@ -1,7 +1,7 @@
 """What the VisualSwap experiments try: named conditions as cells (VisualSwap, Sec. 2, 5, App. H).
 
     probe_cells(kept=(0, 0.25, 0.5, 0.75, 1), phrases=REFLECTIONS)          # retention x triggers
-    DECOMPOSITION                                                           # from the probe to the user's turn, step by step
+    decomposition()                                     # from the probe to the user's turn, step by step
 """
 
 from __future__ import annotations

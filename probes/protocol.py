@@ -32,7 +32,7 @@ from rekey.evaluate import Settings
 from rekey.prompts import pair_prompt
 from rekey.records import Generation, SwapPair
 from rekey.reflections import find_reflections
-from rekey.thinking import answer_start, thoughts_end
+from rekey.thinking import answer_start, thought_stop
 from rekey.trials import Cell, Side, random_seed
 
 if TYPE_CHECKING:
@@ -130,11 +130,7 @@ def token_at(vlm: LocalVLM, ids: Sequence[int], char: int) -> int:
 def n_reasoning(vlm: LocalVLM, said: Sequence[int]) -> int:
     """Tokens of R_a: the thought up to where it closes, or the whole answer of a model that has none."""
     text = vlm.text_of(said)
-    end = thoughts_end(text)
-    if end:
-        closing = max(text.rfind("<", 0, end - 1), text.rfind("◁", 0, end - 1), text.rfind("[", 0, end - 1), 0)
-        text = text[:closing]
-    return token_at(vlm, said, len(text.rstrip()))
+    return token_at(vlm, said, len(text[:thought_stop(text)].rstrip()))
 
 
 def row_of(vlm: LocalVLM, case: Case, cell: Cell, first: Sequence[int], thinking: bool | None = None) -> Row:

@@ -132,9 +132,8 @@ def _length_labels(figure: Figure) -> Iterator[Label]:
         start, end = (_point(figure, name) for name in length["of"])
         center = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
         across = direction(start, end) + 90
-        # Outward, unless the figure says on which side.
-        outward = math.cos(math.radians(direction(middle, center) - across)) >= 0
-        if "side" in length and length["side"] < 0 or "side" not in length and not outward:
+        shunned = _point(figure, length["away_from"]) if "away_from" in length else middle
+        if math.cos(math.radians(direction(shunned, center) - across)) < 0:
             across += 180
         letters, color = _label_look(figure, length["label"])
         width, height = text_size(length["label"], letters)

@@ -25,8 +25,9 @@ _NAMES = ("ABC", "PQR", "DEF", "XYZ", "KLM", "RST")
 _DEGREES = "Give a whole number of degrees."
 _UNITS = ("cm", "m", "in", "mm")
 # A leg that two right triangles of whole numbers share, and their other legs.
-_LEGS = ((12, 5, 9), (12, 9, 16), (24, 10, 18), (24, 18, 32), (15, 8, 20), (20, 15, 21), (21, 20, 28), (40, 30, 42),
-         (60, 25, 32), (60, 32, 45), (60, 45, 63), (36, 27, 48), (28, 21, 45), (8, 6, 15))
+_LEGS = ((12, 5, 9), (12, 9, 16), (24, 10, 18), (24, 18, 32), (20, 15, 21), (21, 20, 28), (40, 30, 42), (60, 25, 32),
+         (60, 32, 45), (60, 45, 63), (36, 27, 48), (56, 33, 42), (45, 24, 28), (48, 20, 36), (48, 36, 55), (72, 30, 54),
+         (72, 54, 65), (84, 35, 63))
 _TURNS = (0, 0, 0, -8, 7, -14, 13, 22, -24, 180)
 _MARGIN_PX = 46
 
@@ -56,13 +57,14 @@ def _ring(names: str) -> list[list[str]]:
     return [[name, after] for name, after in zip(names, names[1:] + names[0])]
 
 
-def _place(draws: Draws, a: Figure, b: Figure, turns: tuple[int, ...] = _TURNS) -> tuple[Figure, Figure]:
+def _place(draws: Draws, a: Figure, b: Figure, turns: tuple[int, ...] = _TURNS,
+           mirrors: tuple[int, ...] = (1, -1)) -> tuple[Figure, Figure]:
     """Both figures turned, mirrored and scaled alike, so that what they share falls on the same pixels.
 
     Raises Redraw where the labels of one collide.
     """
     style = draw_style(draws, SIZES)
-    turn, mirror = draws.choice(turns), draws.choice((1, -1))
+    turn, mirror = draws.choice(turns), draws.choice(mirrors)
 
     def turned(figure: Figure) -> dict[str, tuple[float, float]]:
         cos, sin = math.cos(math.radians(turn)), math.sin(math.radians(turn))
@@ -86,10 +88,9 @@ def _place(draws: Draws, a: Figure, b: Figure, turns: tuple[int, ...] = _TURNS) 
     return placed[0], placed[1]
 
 
-def _step(draws: Draws, value: int, low: int, high: int, by: tuple[int, int] = (8, 16), even: bool = False) -> int:
+def _step(draws: Draws, value: int, low: int, high: int, by: tuple[int, int] = (6, 13)) -> int:
     """Another value in the range, a visible step away."""
-    steps = [step for step in range(by[0], by[1] + 1) if not (even and step % 2)]
-    return other_than(draws, [value + sign * step for step in steps for sign in (-1, 1)
+    return other_than(draws, [value + sign * step for step in range(by[0], by[1] + 1) for sign in (-1, 1)
                               if low <= value + sign * step <= high])
 
 
@@ -279,7 +280,8 @@ def _l_shape(draws: Draws, wants_area: bool) -> Twin:
         names = list(points)
         lengths = [{"of": ["_0", "_1"], "label": f"{w} {unit}"}, {"of": ["_5", "_0"], "label": f"{h} {unit}"}]
         if wants_area or draw_notch:
-            lengths += [{"of": ["_2", "_3"], "label": f"{nw} {unit}"}, {"of": ["_3", "_4"], "label": f"{nh} {unit}"}]
+            lengths += [{"of": ["_2", "_3"], "label": f"{nw} {unit}", "away_from": "_0"},
+                        {"of": ["_3", "_4"], "label": f"{nh} {unit}", "away_from": "_0"}]
         squares = [_angle(name, before, after, "", right=True) for before, name, after in zip(
             names[-1:] + names[:-1], names, names[1:] + names[:1]) if name != "_3"]      # its right angle lies outside
         return _figure(points, [[name, after] for name, after in zip(names, names[1:] + names[:1])], area=names,
@@ -301,18 +303,19 @@ def _l_shape(draws: Draws, wants_area: bool) -> Twin:
 
 
 def _circle(draws: Draws) -> Twin:
-    length, turn, unit = 2 * between(draws, 2, 9), between(draws, 5, 60), draws.choice(_UNITS)
+    length, turn, unit = 2 * between(draws, 2, 9), between(draws, 5, 175), draws.choice(_UNITS)
     wants_area, moved = bool(draws.below(2)), bool(draws.below(2))
     whole = bool(draws.below(2))
     other = (length, not whole) if moved else (2 * other_than(draws, range(2, 10), length // 2), whole)
 
     def one(value: int, diameter: bool) -> Figure:
-        points = {"O": (0.0, 0.0), "A": _ray(5, turn)} | ({"B": _ray(5, turn + 180)} if diameter else {})
+        # The letter O stands clockwise of the diameter, so the length goes to the other side.
+        points = {"O": (0.0, 0.0), "A": _ray(5, turn), "_o": _ray(1, turn - 90)}
+        points |= {"B": _ray(5, turn + 180)} if diameter else {}
         segment = ["B" if diameter else "O", "A"]
-        # The side away from the letter O, which stands clockwise of the diameter.
         return _figure(points, [segment], dots=["O"], circles=[{"center": "O", "radius": 5, "filled": True}],
-                       lengths=[{"of": segment, "label": f"{value} {unit}", "side": 1}])
-    a, b = _place(draws, one(length, whole), one(*other), (0,))
+                       lengths=[{"of": segment, "label": f"{value} {unit}", "away_from": "_o"}])
+    a, b = _place(draws, one(length, whole), one(*other), (0,), (1,))
 
     def answer(value: int, diameter: bool) -> str:
         radius = value // 2 if diameter else value

@@ -177,8 +177,10 @@ def check_images(pair: SwapPair, folder: Path, name: str) -> SwapPair:
 def changed_box(a: np.ndarray, b: np.ndarray) -> Box | None:
     """The smallest box outside of which two images are equal; None where they are equal everywhere.
 
-    a, b: uint8 (height, width, 3) of one shape.
+    a, b: uint8 (height, width, 3) of one shape, or ValueError.
     """
+    if a.shape != b.shape:
+        raise ValueError(f"images of shapes {a.shape} and {b.shape}; expected one shape")
     differs = (a != b).any(-1)                                  # (height, width)
     rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
     if not len(rows):

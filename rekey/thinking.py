@@ -22,6 +22,14 @@ def thoughts_end(text: str) -> int:
     return end
 
 
+def thought_stop(text: str) -> int | None:
+    """Index of the mark that ends the last thought; None where no thought ends."""
+    start = None
+    for found in _ENDS.finditer(text):
+        start = found.start()
+    return start
+
+
 def answer_start(text: str) -> int | None:
     """Index of the first character of the answer; None where a thought does not end."""
     if not any(sign in text for sign in "<[◁"):             # as most texts are
