@@ -12,192 +12,30 @@ regime, and a cell costs only the tokens that are its own.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from probes.decode import Decoded, Sampling, decode_last
-from probes.layout import GENERATED, TEMPLATE, EncodedImage, Prompt
-from probes.prefix import State, check_text_ids, fork, prefill, prefixes, read_on, stack
-from probes.prompts import new_answer, with_turn
+from probes.layout import EncodedImage, Prompt
+from probes.prefix import State, fork, prefill, prefixes, read_on, stack
 from probes.steering import steering_image_attention
 from probes.swap import check_regime, swap
+from probes.trial_rows import Case, NothingToDo, Row, row_of, without_stop
 from rekey.errors import InputError
 from rekey.evaluate import Settings
-from rekey.prompts import pair_prompt
 from rekey.records import Generation, SwapPair
-from rekey.reflections import find_reflections
-from rekey.thinking import answer_start, thought_stop
-from rekey.trials import Cell, Side, random_seed
+from rekey.trials import Cell, random_seed
 
 if TYPE_CHECKING:
     from probes.vlm import LocalVLM
 
 ROWS_AT_ONCE = 32
+T = TypeVar("T")
 
-
-class NothingToDo(Exception):
-    """This trial does not exist for this pair: the reasoning holds no reflection, or the answer no thought to strip."""
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """A pair as a model sees it: the same prompt under either image."""
-
-    pair: SwapPair
-    prompt_a: Prompt
-    prompt_b: Prompt
-
-    @classmethod
-    def of(cls, vlm: LocalVLM, pair: SwapPair, folder: Path, settings: Settings) -> Case:
-        """folder: what the pair's paths are relative to.  Raises InputError for images that cannot be exchanged."""
-        images = vlm.encode_pair(folder / pair.image_a, folder / pair.image_b)
-        for side, image in zip("ab", images):
-            wanted = getattr(pair, f"sha256_{side}")
-            if wanted and image.sha256 and image.sha256 != wanted:
-                raise InputError(f"pair {pair.pair_id}: image_{side} is not the one that the pair was read with (its "
-                                 "pixels have another hash); restore it, or make the pairs again")
-        text = pair_prompt(pair.question, pair.options, settings.prompt)
-        marked = [with_change(image, pair) for image in images]
-        prompt_a = vlm.prompt(marked[0], text, thinking=settings.thinking)
-        return cls(pair, prompt_a, prompt_a.with_images([marked[1]]))
-
-    def prompt(self, side: Side) -> Prompt:
-        return self.prompt_a if side == "a" else self.prompt_b
-
-
-def with_change(image: EncodedImage, pair: SwapPair) -> EncodedImage:
-    """The image with its changed tokens marked, where the pair tells them and they cover one at least."""
-    if pair.changed is None:
-        return image
-    try:
-        return image.with_region(pair.changed)
-    except InputError:
-        return image
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A trial before the model goes on: all that it reads.
-
-    n_kept: tokens of the first answer that are left.  injected: ids between those and what the model says.
-    """
-
-    prompt: Prompt
-    n_kept: int
-    injected: tuple[int, ...]
-    n_asked: int
-    """Tokens of the prompt before the first answer."""
-
-    @property
-    def t_phrase(self) -> int:
-        """Index of the first token that was put in (of the first one said where nothing was)."""
-        return self.n_asked + self.n_kept
-
-    @property
-    def t_after(self) -> int:
-        """Index of the first token that the model then says."""
-        return len(self.prompt)
-
-
-# -------------------------------------------------------------------------------- the rows of cells
-
-def without_stop(vlm: LocalVLM, ids: Sequence[int]) -> list[int]:
-    """What was said, without end tokens."""
-    said = list(ids)
-    while said and said[-1] in vlm.stop_token_ids:
-        said.pop()
-    return said
-
-
-def token_at(vlm: LocalVLM, ids: Sequence[int], char: int) -> int:
-    """How many tokens it takes to say the first `char` characters of a text."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        if len(vlm.text_of(ids[:middle])) < char:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def n_reasoning(vlm: LocalVLM, said: Sequence[int]) -> int:
-    """Tokens of R_a: the thought up to where it closes, or the whole answer of a model that has none."""
-    text = vlm.text_of(said)
-    return token_at(vlm, said, len(text[:thought_stop(text)].rstrip()))
-
-
-def row_of(vlm: LocalVLM, case: Case, cell: Cell, first: Sequence[int], thinking: bool | None = None) -> Row:
-    """All that the model reads in a cell, under the image that it sees in the end.
-
-    first: token ids of its answer about image a (none for a base cell).  Raises NothingToDo where the cell has no
-    meaning for this answer.
-    """
-    asked = case.prompt(cell.image)
-    if cell.place == "base":
-        return Row(asked, 0, (), len(asked))
-    said = check_text_ids(vlm, without_stop(vlm, first))
-    if cell.place == "user turn":
-        kept = _history(vlm, said, cell)
-        prompt = vlm.second_turn(asked, kept, cell.phrase, thinking)
-        return _row(prompt, asked, len(kept))
-    if cell.place == "reasoning":
-        kept = said[:round(cell.kept * n_reasoning(vlm, said))]
-        return _row(asked.then([*kept, *_phrase(vlm, kept, cell.phrase)]), asked, len(kept))
-    if cell.place == "natural":
-        kept = said[:_natural_cut(vlm, said)]
-        return _row(asked.then(kept), asked, len(kept))
-    if cell.place == "answer":
-        return _row(asked.then([*said, *_phrase(vlm, said, cell.phrase)]), asked, len(said))
-    if cell.place == "new turn":
-        opening = [(new_answer(vlm.processor, len(asked.images), thinking), TEMPLATE),
-                   (vlm.encode(cell.phrase), GENERATED)]
-        return _row(with_turn(asked.then(said), opening, vlm.model.config.image_token_id), asked, len(said))
-    raise InputError(f"cell: place is {cell.place!r}; expected base, reasoning, natural, answer, new turn or user turn")
-
-
-def _row(prompt: Prompt, asked: Prompt, n_kept: int) -> Row:
-    return Row(prompt, n_kept, prompt.ids[len(asked) + n_kept:], len(asked))
-
-
-def _phrase(vlm: LocalVLM, kept: Sequence[int], phrase: str) -> list[int]:
-    """The phrase's ids, behind a space where the text before it does not end in one."""
-    if not phrase:
-        return []
-    before = vlm.text_of(kept[-8:])
-    return vlm.encode(phrase if not before or before[-1].isspace() else f" {phrase}")
-
-
-def _history(vlm: LocalVLM, said: Sequence[int], cell: Cell) -> list[int]:
-    if cell.history == "kept":
-        return list(said)
-    if cell.history == "removed":
-        return []
-    text = vlm.text_of(said)
-    start = answer_start(text)
-    if start is None:
-        raise NothingToDo("the first answer is a thought that does not end: nothing is left of it when it is stripped")
-    if start == 0:
-        raise NothingToDo("the first answer holds no thought to strip")
-    return vlm.encode(text[start:].strip())
-
-
-def _natural_cut(vlm: LocalVLM, said: Sequence[int]) -> int:
-    """Tokens up to the end of the first sentence in which the reasoning says by itself that it looks again."""
-    n_tokens = n_reasoning(vlm, said)
-    found = [reflection for reflection in find_reflections(vlm.text_of(said[:n_tokens])) if reflection.visual]
-    if not found:
-        raise NothingToDo("the reasoning holds no reflection on the image of its own")
-    return token_at(vlm, said, found[0].end)
-
-
-# --------------------------------------------------------------------------------- running them
 
 @dataclass(frozen=True, eq=False)
 class Said:
@@ -231,15 +69,15 @@ class Outcome:
 
 @dataclass(eq=False)
 class _Todo:
-    """A cell that waits for its state: the row, how much of it is shared, and where its result goes."""
+    """A cell that waits: the row, how much it may say, the state of what it shares, and where its result goes."""
 
     number: int
     case: Case
     cell: Cell
     row: Row
     n_new: int
-    n_shared: int = 0
     state: State | None = None
+    done: bool = False
 
     @property
     def alike(self) -> tuple:
@@ -272,10 +110,10 @@ def continue_cells(vlm: LocalVLM, continuations: Sequence[Continuation], setting
     """
     said: dict[int, Said] = {}
     todo: list[_Todo] = []
-    firsts: dict[int, Sequence[int]] = {}
+    firsts: dict[str, Sequence[int]] = {}
     number = 0
     for case, first, cells in continuations:
-        firsts[id(case)] = without_stop(vlm, first)
+        firsts[case.pair.pair_id] = without_stop(vlm, first)
         for cell in cells:
             try:
                 row = row_of(vlm, case, cell, first, settings.thinking)
@@ -285,16 +123,24 @@ def continue_cells(vlm: LocalVLM, continuations: Sequence[Continuation], setting
             except InputError as error:
                 said[number] = Said(case, cell, None, error=str(error))
             number += 1
+    # Cells that are steered alike go together, whatever pair they belong to.
+    todo = [item for _, alike in _grouped(todo, lambda item: item.alike) for item in alike]
     batches = [batch for batch in _batches(todo, rows_at_once if vlm.croppable else 1)
                if any(wanted(item.case.pair, item.cell) for item in batch)]
-    work = Work()
-    for case, items in itertools.groupby((item for batch in batches for item in batch), lambda item: item.case):
-        work.add(_share(vlm, case, firsts[id(case)], list(items)))
-    sampling = sampling_of(vlm, settings)
+    waiting = [item for batch in batches for item in batch]
+    decoder = _Decoder(vlm, settings, sampling_of(vlm, settings), firsts, waiting)
     for batch in batches:
-        for item, result in zip(batch, _decode(vlm, batch, settings, sampling)):
+        for item, result in zip(batch, decoder.decode(batch)):
             said[item.number] = result
-    return Outcome([said[n] for n in sorted(said)], work)
+    return Outcome([said[n] for n in sorted(said)], decoder.work)
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[Hashable, list[T]]]:
+    """Items by key, keys in the order in which they come."""
+    groups: dict[Hashable, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.items())
 
 
 def _room(vlm: LocalVLM, row: Row, settings: Settings) -> int:
@@ -317,26 +163,76 @@ def _batches(todo: Sequence[_Todo], size: int) -> Iterator[list[_Todo]]:
         yield batch
 
 
-def _share(vlm: LocalVLM, case: Case, said: Sequence[int], todo: Sequence[_Todo]) -> Work:
-    """Give every cell of a pair the state of what it shares with the first answer, at the cost of reading that once
-    for each image and regime."""
-    alone = sum(len(item.row.prompt) + len(case.prompt_a) * item.cell.continues for item in todo)
-    work = Work(one_by_one=alone)
-    ways: dict[tuple[str, Side], list[_Todo]] = {}
-    for item in todo:
-        ways.setdefault((item.cell.regime if item.cell.continues else "recompute", item.cell.image), []).append(item)
-    for (regime, side), items in ways.items():
-        whole = case.prompt(side).then(said)
-        for item in items:
+@dataclass(eq=False)
+class _Decoder:
+    """Decodes batches of cells; gives each the state of what it shares with its pair's first answer.
+
+    A pair's states are made when the first of its cells is decoded and go with the last, so that the memory follows
+    from the rows of a batch.  firsts: by pair, the ids of its first answer.  waiting: all cells to come.
+    """
+
+    vlm: LocalVLM
+    settings: Settings
+    sampling: Sampling
+    firsts: dict[str, Sequence[int]]
+    waiting: list[_Todo]
+    work: Work = field(default_factory=Work)
+
+    def __post_init__(self) -> None:
+        self.work.one_by_one = sum(len(item.row.prompt) + len(item.case.prompt_a) * item.cell.continues
+                                   for item in self.waiting)
+
+    def decode(self, batch: list[_Todo]) -> list[Said]:
+        """Read what is a cell's own and let it go on; a batch too large for the memory is halved."""
+        try:
+            decoded = self._continue(batch)
+        except torch.OutOfMemoryError as error:
+            reason = f"out of memory with {len(batch)} rows at once ({str(error).splitlines()[0]})"
+        else:
+            for item in batch:
+                item.done = True
+            return [Said(item.case, item.cell, item.row, generation_of(self.vlm, item.row, out, len(batch)))
+                    for item, out in zip(batch, decoded)]
+        for item in self.waiting:
+            item.state = None
+        torch.cuda.empty_cache()
+        if len(batch) == 1:
+            return [Said(batch[0].case, batch[0].cell, batch[0].row,
+                         error=reason + "; give a smaller --max-pixels, or more GPUs")]
+        half = len(batch) // 2
+        return [said for part in (batch[:half], batch[half:]) for said in self.decode(part)]
+
+    def _continue(self, batch: Sequence[_Todo]) -> list[Decoded]:
+        self._share(batch)
+        cell, seeds = batch[0].cell, None
+        if self.sampling.temperature > 0:
+            seeds = [random_seed(item.case.pair, item.cell, self.settings) for item in batch]
+        with ExitStack() as steered:
+            if cell.log_bias:
+                steered.enter_context(steering_image_attention(self.vlm, log_bias=cell.log_bias,
+                                                               layers=cell.layers or None))
+            states = [read_on(self.vlm, stack([item.state for item in batch]), [item.row.prompt for item in batch])]
+            for item in batch:
+                item.state = None
+            return decode_last(self.vlm, states, batch[0].n_new, self.sampling, seeds)
+
+    def _share(self, batch: Sequence[_Todo]) -> None:
+        """States for the pairs of a batch, for what is still to come of them as well, at the cost of reading a first
+        answer once for each image and regime."""
+        pairs = {item.case.pair.pair_id for item in batch if item.state is None}
+        missing = [item for item in self.waiting if item.case.pair.pair_id in pairs and item.alike == batch[0].alike
+                   and not item.done]
+        for (pair_id, regime, side), items in _grouped(missing, lambda item: (
+                item.case.pair.pair_id, item.cell.regime if item.cell.continues else "recompute", item.cell.image)):
+            case, said = items[0].case, self.firsts[pair_id]
+            whole = case.prompt(side).then(said)
             # One token at least is left to read, which gives the logits.
-            item.n_shared = min(_n_common(whole, item.row.prompt), len(item.row.prompt) - 1)
-        cuts = [item.n_shared for item in items]
-        work.read += max(cuts) + sum(len(item.row.prompt) - item.n_shared for item in items)
-        if regime == "splice":
-            work.read += whole.image_end
-        for item, state in zip(items, _states(vlm, case.prompt_a.then(said), whole.images, regime, cuts)):
-            item.state = replace(state, logits=None)         # read anew, with what is the cell's own
-    return work
+            cuts = [min(_n_common(whole, item.row.prompt), len(item.row.prompt) - 1) for item in items]
+            for item, state in zip(items, _states(self.vlm, case.prompt_a.then(said), whole.images, regime, cuts)):
+                item.state = replace(state, logits=None)        # read anew, with what is the cell's own
+            self.work.read += max(cuts) + sum(len(item.row.prompt) - cut for item, cut in zip(items, cuts))
+            if regime == "splice":
+                self.work.read += whole.image_end
 
 
 def _states(vlm: LocalVLM, read: Prompt, images: Sequence[EncodedImage], regime: str,
@@ -355,35 +251,6 @@ def _n_common(one: Prompt, other: Prompt) -> int:
     while one.codes[:n] != other.codes[:n]:
         n -= 1
     return n
-
-
-def _decode(vlm: LocalVLM, batch: list[_Todo], settings: Settings, sampling: Sampling) -> list[Said]:
-    """Read what is a cell's own and let it go on; a batch too large for the memory is halved."""
-    try:
-        decoded = _continue(vlm, batch, settings, sampling)
-    except torch.OutOfMemoryError as error:
-        reason = f"out of memory with {len(batch)} rows at once ({str(error).splitlines()[0]})"
-    else:
-        for item in batch:
-            item.state = None
-        return [Said(item.case, item.cell, item.row, generation_of(vlm, item.row, out, len(batch)))
-                for item, out in zip(batch, decoded)]
-    torch.cuda.empty_cache()
-    if len(batch) == 1:
-        return [Said(batch[0].case, batch[0].cell, batch[0].row,
-                     error=reason + "; give a smaller --max-pixels, or more GPUs")]
-    half = len(batch) // 2
-    return [said for part in (batch[:half], batch[half:]) for said in _decode(vlm, part, settings, sampling)]
-
-
-def _continue(vlm: LocalVLM, batch: Sequence[_Todo], settings: Settings, sampling: Sampling) -> list[Decoded]:
-    cell = batch[0].cell
-    seeds = [random_seed(item.case.pair, item.cell, settings) for item in batch] if sampling.temperature > 0 else None
-    with ExitStack() as steered:
-        if cell.log_bias:
-            steered.enter_context(steering_image_attention(vlm, log_bias=cell.log_bias, layers=cell.layers or None))
-        states = [read_on(vlm, stack([item.state for item in batch]), [item.row.prompt for item in batch])]
-        return decode_last(vlm, states, batch[0].n_new, sampling, seeds)
 
 
 def generation_of(vlm: LocalVLM, row: Row, out: Decoded, batch_size: int) -> Generation:
