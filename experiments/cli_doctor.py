@@ -24,7 +24,8 @@ from rekey.errors import InputError
 
 NEEDED = ("numpy", "pillow", "scipy", "scikit-image", "opencv-python-headless", "matplotlib", "click", "tqdm",
           "jinja2", "pyarrow", "math-verify")
-FOR_MODELS = ("torch", "torchvision", "transformers", "accelerate", "diffusers", "peft", "safetensors")
+FOR_MODELS = ("torch", "torchvision", "transformers", "accelerate", "diffusers", "peft", "safetensors",
+              "torchmetrics")
 OPTIONAL = {"flash-attn": "FlashAttention-2; SDPA is used without it",
             "vllm": "batch evaluation",
             "openai": "asking a model behind a server",

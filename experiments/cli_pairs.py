@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from experiments.cli import EXIT_INPUT, EXIT_SOME_FAILED
+from experiments.cli import EXIT_SOME_FAILED
 from experiments.options import WORKERS, command
 from experiments.progress import Progress, aligned
 from rekey.errors import InputError
 
+CLIP = "openai/clip-vit-large-patch14"         # as in `probes.similarity`, which --help does not load
 SHOWN = 20                      # of a list on the terminal
 DRAWN = ("figures", "scenes")
 ONLY_FOR = {"n": DRAWN, "seed": DRAWN, "kinds": ("figures",), "form": ("figures",), "ask": ("scenes",),
@@ -55,7 +56,7 @@ def build(ctx: click.Context, origin: str, out: Path, workers: int, **given) -> 
     from experiments.pairs_build import SHEET, build_pairs
     source = _source(origin, given)
     notes = source.notes()
-    click.echo(f"Building {len(source.drafts())} pairs from {origin} into {out}, {workers} processes")
+    click.echo(f"Building {len(source.drafts())} pairs from {origin} into {out}")
     for note in notes:
         click.echo(f"  {note}")
     with Progress("pairs") as progress:
@@ -92,3 +93,64 @@ def _list(what: str, lines) -> None:
         click.echo(f"{what}: {line}", err=True)
     if len(lines) > SHOWN:
         click.echo(f"... and {len(lines) - SHOWN} more", err=True)
+
+
+@pairs.command("check")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE_OR_FOLDER")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where the similarities go.  [default: check/ beside the pairs]")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Look at the first N lines only.")
+@click.option("--similarity/--no-similarity", default=True, show_default=True, help="Measure how alike the images are.")
+@click.option("--clip", default=CLIP, show_default=True, metavar="NAME",
+              help="The CLIP model: a folder, or a hub id in the local cache.")
+@click.option("--device", default="auto", show_default=True, help="For CLIP and LPIPS: cpu, cuda, cuda:1, ...")
+@click.option("--min-clip", type=float, default=0.85, show_default=True, help="Flag pairs with less.")
+@click.option("--min-ssim", type=float, default=0.70, show_default=True, help="Flag pairs with less.")
+@click.option("--max-lpips", type=float, default=0.30, show_default=True, help="Flag pairs with more.")
+@click.pass_context
+def check(ctx: click.Context, file: Path, out: Path | None, limit: int | None, similarity: bool, clip: str,
+          device: str, min_clip: float, min_ssim: float, max_lpips: float) -> None:
+    """List the pairs that cannot be used, and measure how alike the images of the others are.
+
+    Exit status 3 where some pairs cannot be used, 2 where none can.  A pair that is less alike than the limits ask is
+    listed and stays usable.  A metric whose weights are not on this machine is not computed; nothing is downloaded.
+
+    \b
+    rekey pairs check pairs
+    rekey pairs check my_pairs.jsonl --no-similarity
+    rekey pairs check pairs --clip models/clip-vit-large-patch14 --min-ssim 0.8
+    """
+    from rekey.pairs import pairs_file, read_pairs
+    path = pairs_file(file)
+    click.echo(f"Checking the pairs of {path}")
+    with Progress("pairs read") as progress:
+        good, problems = read_pairs(path, limit, progress)
+    if not good:
+        raise InputError(*problems, f"{path}: no pair can be used")
+    for problem in problems:
+        click.echo(f"cannot be used: {problem}", err=True)
+    click.echo(f"{len(good)} pairs can be used, {len(problems)} cannot")
+    if similarity:
+        from experiments.pairs_check import Limits
+        _measure(path, out or path.parent / "check", good, clip, device, Limits(min_clip, min_ssim, max_lpips))
+    click.echo(f"Next:  {command('probe', '--pairs', file, '--model', 'control:grounded', '--out', 'runs/swap')}")
+    if problems:
+        ctx.exit(EXIT_SOME_FAILED)
+
+
+def _measure(path: Path, out: Path, good, clip: str, device: str, limits) -> None:
+    from experiments.pair_similarity import measure_pairs
+    from experiments.pairs_check import CSV, SHEET, write_check
+    from probes.similarity import TITLES, load_metrics
+    metrics, missing = load_metrics(clip, device)
+    click.echo(f"\nMeasuring {', '.join(TITLES[name] for name in metrics)} into {out}")
+    for name, reason in missing.items():
+        click.echo(f"{TITLES[name]}: not computed; {reason}", err=True)
+    with Progress("pairs measured") as progress:
+        lines = measure_pairs(good, path.parent, out / "similarity.jsonl", metrics, progress)
+    report = write_check(out, good, path.parent, lines, limits)
+    click.echo("\n" + aligned(report.text))
+    if report.flagged:
+        click.echo(f"\n{len(report.flagged)} of {len(good)} pairs are less alike than the limits ask:")
+        _list("less alike", report.flagged)
+    click.echo(f"\nLook at {out / SHEET}; all values are in {out / CSV}")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from editors.painting import PaintingEditor
 from experiments.contact_sheet import write_contact_sheets
 from experiments.editors_by_name import Choices, make_editor, modules_of
 from experiments.painting import PaintingService, RemotePainter
+from experiments.plans import PLAN, claim, read_plan, refuse_other_plans
 from experiments.workers import in_parallel, stop_requested
 from rekey import __version__, store
 from rekey.editing import Editor
@@ -45,6 +46,7 @@ from rekey.regenerate import Outcome, regenerate, unchanged_outside
 from rekey.sampling import Pool, SamplingOptions
 from rekey.slots import read_slots
 
+COMMAND = "rekey generate"
 PAIR_PX = 224            # side of each half of a before/after picture
 MAX_LISTED = 20          # problems named one by one in a message
 
@@ -122,14 +124,14 @@ def _generate(job: GenerateJob, progress: Callable[[int, int], None], stop: thre
     paths = _find_images(job.images, slots)
     editor.check()
     plan = job.plan(slots)
-    _refuse_other_runs(job.out, plan)
+    refuse_other_plans(job.out, plan, COMMAND)
     mine = store.shard_of(list(slots.values()), job.shard)
     # Whatever shard did an image, and of how many, it need not be done again.
     lines = _newest(line for line in _all_lines(job.out) if _still_true(line, job.out, paths))
     todo = [image for image in mine if image.image_id not in lines]
     if todo:                                        # before anything is written: it may say what is missing
         editor.expect(key for image in todo for key in Pool(image, job.sampling).keys(job.seed))
-    _claim(job.out, plan)
+    claim(job.out, plan, COMMAND)
     with store.Journal(job.out / store.shard_name("journal", job.shard)) as journal:
         journal.keep(lambda line: lines.get(line["image_id"]) == line)
         n_before = len(mine) - len(todo)
@@ -170,10 +172,12 @@ def _served(editor: Editor, n_workers: int) -> contextlib.AbstractContextManager
 
 def merge(out: Path) -> Summary:
     """Join the shards of an instance; the folder is then as one run would have left it."""
-    if not (out / "plan.json").exists():
+    if not (out / PLAN).exists():
         raise InputError(f"{out}: no plan.json there; expected the --out folder of `rekey generate --shard i/n`")
     lines = _newest(line for line in _all_lines(out) if _has_pictures(line, out))
-    order = _read_plan(out)["image_ids"]
+    order = read_plan(out).get("image_ids")
+    if not isinstance(order, list):
+        raise InputError(f"{out / PLAN}: not the plan of an instance; restore it, or start in a new folder")
     missing = [image_id for image_id in order if image_id not in lines]
     if missing:
         raise InputError(f"{out}: {len(missing)} of {len(order)} images are not done ({_listed(missing)}); "
@@ -299,45 +303,6 @@ def _find_images(folder: Path, slots: dict[str, ImageSlots]) -> dict[str, Path]:
     return paths
 
 
-def _claim(out: Path, plan: dict[str, Any]) -> None:
-    """Make the folder this plan's, or check that it is.  Shards may do so at the same moment."""
-    _refuse_other_runs(out, plan)
-    if not (out / "plan.json").exists():
-        store.write_json(out / "plan.json", plan)
-        _refuse_other_runs(out, plan)
-
-
-def _refuse_other_runs(out: Path, plan: dict[str, Any]) -> None:
-    """Raises InputError where the folder holds anything but a run of this plan."""
-    if not (out / "plan.json").exists():
-        taken = out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
-        if not taken:
-            return
-        if not (out / "plan.json").exists():        # asked again: another shard may have come in between
-            raise InputError(f"{out}: is not empty and holds no run of `rekey generate`; give a new folder as --out")
-    old = _read_plan(out)
-    differing = list(_differences(old, plan))
-    if differing:
-        raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); "
-                         "give another --out, or the settings it was started with")
-
-
-def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """What differs between two plans, setting by setting."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in new | old:
-            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
-    elif old != new:
-        yield f"{name} was {_short(old)}, now {_short(new)}"
-
-
-def _read_plan(out: Path) -> dict[str, Any]:
-    plan = store.read_json(out / "plan.json")
-    if not isinstance(plan, dict) or not isinstance(plan.get("image_ids"), list):
-        raise InputError(f"{out / 'plan.json'}: not the plan of a run; restore it, or start in a new folder")
-    return plan
-
-
 def _finish(out: Path, lines: list[dict[str, Any]]) -> None:
     """Write the files that people and later commands read, from the lines in annotation order."""
     store.write_jsonl(out / "rejected.jsonl", ({"image_id": line["image_id"], **rejected}
@@ -360,11 +325,6 @@ def _summary(lines: list[dict[str, Any]], n_resumed: int, painted: dict[str, Any
     return Summary(sum("item" in line for line in lines),
                    tuple(f"{line['image_id']}: {line['failure']}" for line in lines if "failure" in line),
                    sum(len(line.get("rejected", ())) for line in lines), n_resumed, painted)
-
-
-def _short(value: Any) -> str:
-    text = store.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _listed(names: list[str]) -> str:

@@ -18,10 +18,11 @@ from rekey.store import write_atomic
 
 CELL_PX = 380
 COLUMNS = 2
-OUTLINE, OUTLINE_PX = "#e8590c", 2
-MIN_SHARE = 1 / 8
-"""Of an image's longer side; where the changed part is smaller, its surroundings are shown enlarged."""
-WINDOW = 5                      # times the changed part's longer side
+OUTLINE, OUTLINE_PX, EDGE = "#e8590c", 2, "#ced4da"
+WHOLE_PX = 2 * CELL_PX
+"""Longer side up to which an image is shown whole; of a larger one, the surroundings of a small change."""
+MIN_SHARE = 1 / 8               # of the longer side: what is not a small change
+WINDOW = 5                      # times the change's longer side
 
 
 def write_pair_sheet(path: Path, pairs: Sequence[SwapPair], folder: Path, title: str,
@@ -51,11 +52,11 @@ def _answer(pair: SwapPair, side: str) -> str:
 
 
 def _window(changed: Box, width: int, height: int) -> Box:
-    """What is shown: all of the image, or a square around a small change."""
+    """What is shown: all of the image, or of a large one a square around a small change."""
     longer = max(changed.width, changed.height)
-    if longer >= MIN_SHARE * max(width, height):
+    if max(width, height) <= WHOLE_PX or longer >= MIN_SHARE * max(width, height):
         return Box(0, 0, width, height)
-    side = min(WINDOW * longer, width, height)
+    side = min(max(WINDOW * longer, CELL_PX), width, height)
     left, top = (int(min(max(0, center - side / 2), limit - side))
                  for center, limit in zip(changed.center, (width, height)))
     return Box(left, top, left + side, top + side)
@@ -67,5 +68,7 @@ def _outlined(pixels: np.ndarray, window: Box, changed: Box) -> Image.Image:
     size = max(1, round(window.width * zoom)), max(1, round(window.height * zoom))
     picture = Image.fromarray(np.ascontiguousarray(pixels[window.slices])).resize(
         size, Image.Resampling.LANCZOS if zoom < 1 else Image.Resampling.BICUBIC)
-    draw_outline(ImageDraw.Draw(picture), changed.moved(-window.left, -window.top).scaled(zoom), OUTLINE, OUTLINE_PX)
+    draw = ImageDraw.Draw(picture)
+    draw.rectangle((0, 0, size[0] - 1, size[1] - 1), outline=EDGE)          # figures are as white as the sheet
+    draw_outline(draw, changed.moved(-window.left, -window.top).scaled(zoom), OUTLINE, OUTLINE_PX)
     return picture

@@ -177,8 +177,8 @@ class ItemDraft:
         files = f"{self.path_a} and {self.path_b}"
         if a.shape != b.shape:
             sizes = " and ".join(f"{pixels.shape[1]}x{pixels.shape[0]}" for pixels in (a, b))
-            raise InputError(f"{files}: {sizes} pixels; expected one size; give the folder of the images that the items "
-                             "were made from as --images")
+            raise InputError(f"{files}: {sizes} pixels; expected one size; give the folder of the images that the "
+                             "items were made from as --images")
         edit, changed = plan.key.slot.edit, changed_box(a, b)
         if changed is None:
             raise InputError(f"{files}: show the same pixels; expected another look of {plan.key.object}")

@@ -35,6 +35,7 @@ from rekey.pairs import PAIRS_FILE, changed_box, parse_pair
 from rekey.records import SwapPair, from_json, to_json
 
 SHEET_PAIRS = 40
+PAIRS_PER_WORKER = 16           # fewer are drawn before a process has started
 JOURNAL, FAILED, SHEET = "journal.jsonl", "failed.jsonl", "contact_sheet.jpg"
 
 
@@ -81,7 +82,7 @@ def _build(source: Source, out: Path, workers: int, progress: Callable[[int, int
         todo = [_Task(draft, out) for draft in drafts if draft.pair_id not in lines]
         n_resumed = len(drafts) - len(todo)
         progress(n_resumed, len(drafts))
-        n_workers = min(workers, len(todo) or 1)
+        n_workers = max(1, min(workers, len(todo) // PAIRS_PER_WORKER))
         for n_made, line in enumerate(in_parallel(_make, todo, n_workers, stop), 1):
             journal.append(line)
             lines[line["pair_id"]] = line

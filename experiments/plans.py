@@ -19,22 +19,36 @@ LONGEST_VALUE = 60              # characters of a setting in a message
 
 
 def claim(out: Path, plan: dict[str, Any], command: str) -> None:
-    """Make the folder this plan's, or check that it is.  command: what makes such folders, for the message."""
+    """Make the folder this plan's, or check that it is.  Shards may do so at the same moment.
+
+    command: what makes such folders, for the message.
+    """
     refuse_other_plans(out, plan, command)
     if not (out / PLAN).exists():
         store.write_json(out / PLAN, plan)
+        refuse_other_plans(out, plan, command)
 
 
 def refuse_other_plans(out: Path, plan: dict[str, Any], command: str) -> None:
     """Raises InputError where the folder holds anything but a run of this plan."""
     if not (out / PLAN).exists():
-        if out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()):
+        taken = out.is_file() or out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
+        if not taken:
+            return
+        if not (out / PLAN).exists():               # asked again: another shard may have come in between
             raise InputError(f"{out}: is not empty and holds no run of `{command}`; give a new folder as --out")
-        return
-    differing = list(_differences(store.read_json(out / PLAN), plan))
+    differing = list(_differences(read_plan(out), plan))
     if differing:
         raise InputError(f"{out}: holds a run with other settings ({'; '.join(differing)}); give another --out, or the "
                          "settings it was started with")
+
+
+def read_plan(out: Path) -> dict[str, Any]:
+    """The plan of a folder.  Raises InputError where it is damaged."""
+    plan = store.read_json(out / PLAN)
+    if not isinstance(plan, dict) or not plan:
+        raise InputError(f"{out / PLAN}: not the plan of a run; restore it, or start in a new folder")
+    return plan
 
 
 def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:

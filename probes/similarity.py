@@ -4,10 +4,12 @@
     metrics["ssim"].measure(a, b)                           # a, b: uint8 (N, height, width, 3); N numbers
     missing["lpips"]                                        # why it cannot be computed here, and what to do
 
-SSIM is scikit-image's, at the settings of Wang et al. (2004): on luma, Gaussian window of 11 px and sigma 1.5,
-population covariance, K1 = 0.01, K2 = 0.03, mean over all windows that lie inside the image, at its own resolution.
-LPIPS (Zhang et al. 2018) is torchmetrics' on AlexNet, at the images' own resolution.  CLIP similarity is the cosine of
-two image embeddings.  Weights are read from this machine alone: nothing here ever asks a network.
+SSIM is scikit-image's, at the settings of Wang et al. (2004): Gaussian window of 11 px and sigma 1.5, population
+covariance, K1 = 0.01, K2 = 0.03, mean over all windows that lie inside the image, at its own resolution; and over red,
+green and blue, since on gray values alone a red thing painted blue may count as the same.  LPIPS (Zhang et al. 2018) is
+torchmetrics' on AlexNet, at the images' own resolution.  CLIP similarity is the cosine of two image embeddings, behind
+the model's own processor, which cuts the sides off an image that is not square.  Weights are read from this machine
+alone: nothing here ever asks a network.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from rekey.errors import InputError
+from rekey.geometry import Box
+from rekey.pairs import changed_box
 from rekey.weights import HUB_ID, TRANSFORMERS, check_whole, files_hash, folder_hash, weight_files
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ CLIP = "openai/clip-vit-large-patch14"
 SSIM_WINDOW_PX, SSIM_SIGMA = 11, 1.5
 MAX_BATCH_PX = 8_000_000         # of images in memory of a net at once
 ALEXNET_MIN_PX = 31             # below it, nothing is left before the last pooling
-CLIP_CONFIGS = ("config.json", "preprocessor_config.json")
+CLIP_CONFIGS, CLIP_WEIGHTS = ("config.json", "preprocessor_config.json"), "model.safetensors"
 INSTALL = "pip install -c constraints.txt -e '.[models]'"
 
 
@@ -73,19 +77,31 @@ class Ssim:
     smallest_px = SSIM_WINDOW_PX
 
     def measure(self, a: np.ndarray, b: np.ndarray) -> list[float]:
-        from skimage.metrics import structural_similarity
-        # truncate 3.5 at this sigma is the paper's window; skimage leaves out the border where it would be cut.
-        return [float(structural_similarity(one, other, data_range=255, gaussian_weights=True, sigma=SSIM_SIGMA,
-                                            use_sample_covariance=False))
-                for one, other in zip(luma(a), luma(b), strict=True)]
+        return [_ssim(one, other) for one, other in zip(a, b, strict=True)]
 
     def describe(self) -> dict[str, str]:
-        return {"ssim": "Wang et al. 2004, on luma"}
+        return {"ssim": "Wang et al. 2004, mean of red, green and blue"}
 
 
-def luma(pixels: np.ndarray) -> np.ndarray:
-    """Rec. 601 luma, unrounded.  uint8 (..., 3) to float64 (...), 0 to 255."""
-    return pixels @ np.array([0.299, 0.587, 0.114])
+def _ssim(a: np.ndarray, b: np.ndarray) -> float:
+    """Computed where a window holds a pixel that differs; all others give 1."""
+    from skimage.metrics import structural_similarity
+    changed = changed_box(a, b)
+    if changed is None:
+        return 1.0
+    reach = SSIM_WINDOW_PX // 2
+    height, width = a.shape[:2]
+    inside = Box(reach, reach, width - reach, height - reach)           # centers of windows that lie in the image
+    centers, cut = changed.grown(reach), changed.grown(2 * reach).clipped(width, height)
+    centers = Box(max(centers.left, inside.left), max(centers.top, inside.top),
+                  min(centers.right, inside.right), min(centers.bottom, inside.bottom))
+    if not centers.area_px2:
+        return 1.0
+    # At this sigma, skimage's window of 3.5 sigma to each side is the paper's.
+    _, found = structural_similarity(a[cut.slices], b[cut.slices], data_range=255, gaussian_weights=True, full=True,
+                                     sigma=SSIM_SIGMA, use_sample_covariance=False, channel_axis=-1)
+    found = found[centers.moved(-cut.left, -cut.top).slices]            # (rows, columns, 3)
+    return 1 + float((found - 1).sum()) / (3 * inside.area_px2)
 
 
 class Lpips:
@@ -195,7 +211,9 @@ def _fetch_alexnet(path: Path) -> str:
 def _clip_folder(name: str) -> Path:
     """The folder of a CLIP model, whose files must be there and whole."""
     is_hub_id = HUB_ID.fullmatch(name) is not None
-    fetch = f"where there is a network, run  hf download {name}" if is_hub_id else "give another with --clip"
+    # These files alone: repositories of CLIP hold the same weights for other frameworks as well.
+    fetch = ("where there is a network, run  " + shlex.join(("hf", "download", name, *CLIP_CONFIGS, CLIP_WEIGHTS))
+             if is_hub_id else "give another with --clip")
     folder = Path(name)
     if not folder.is_dir():
         if not is_hub_id:
@@ -203,7 +221,7 @@ def _clip_folder(name: str) -> Path:
         from huggingface_hub import try_to_load_from_cache
         config = try_to_load_from_cache(name, CLIP_CONFIGS[0])
         if not isinstance(config, str | os.PathLike):
-            raise InputError(f"{name}: {CLIP_CONFIGS[0]} and model.safetensors are not in the local cache; {fetch}")
+            raise InputError(f"{name}: {CLIP_CONFIGS[0]} and {CLIP_WEIGHTS} are not in the local cache; {fetch}")
         folder = Path(config).parent
     lacking = [file for file in CLIP_CONFIGS if not (folder / file).is_file()]
     if lacking:
@@ -211,7 +229,7 @@ def _clip_folder(name: str) -> Path:
     try:
         check_whole(weight_files(folder, (TRANSFORMERS,)))
     except InputError as error:
-        raise InputError(f"{name}: {'; '.join(error.problems)}") from None
+        raise InputError(f"{name}: {'; '.join(error.problems)}; {fetch}") from None
     return folder
 
 

@@ -22,6 +22,7 @@ from rekey import store
 from rekey.errors import InputError
 from rekey.geometry import Box
 from rekey.images import load_image
+from rekey.quantities import quantity
 from rekey.records import LETTERS, SwapPair, from_json, option_index, to_json
 from rekey.values import same_value
 
@@ -121,7 +122,9 @@ def _check_options(options: list[str], line: dict[str, Any], name: str) -> None:
     if line["answer_a"] == line["answer_b"]:
         raise _equal_answers(name, line["answer_a"])
     a, b = (options[option_index(line[field])] for field in ("answer_a", "answer_b"))
-    if same_value(a, b):
+    # Numbers only, and exactly: formulas take seconds to compare, and 3.1 and 3.14 may be options on purpose.
+    one, two = quantity(a), quantity(b)
+    if one is not None and two is not None and (one.value, one.unit) == (two.value, two.unit):
         raise InputError(f"{name}: the answers {line['answer_a']} ({a}) and {line['answer_b']} ({b}) are the same "
                          "value; expected different ones; correct the options")
 
