@@ -9,7 +9,7 @@ import click
 
 from experiments.cli import EXIT_SOME_FAILED
 from experiments.options import WORKERS, command, read_ledger
-from experiments.progress import Progress
+from experiments.progress import Progress, aligned
 
 SEEDS = (1, 2, 3)
 
@@ -23,8 +23,9 @@ def demo(out: Path, workers: int) -> None:
 
     No downloads, no network, no GPU.  Each seed draws other edits on the same human-marked slots, and no
     later instance repeats a question of an earlier one.  Then small models, trained on drawn scenes and shipped
-    with this package, are asked about a scene before and after its image is swapped, and two of them are audited: they
-    score alike on a benchmark that one of them has memorized.
+    with this package, are asked about a scene before and after its image is swapped; two that answer alike are told
+    apart by whether they look again (VisualSwap), and two others by an audit: they score alike on a benchmark that one
+    of them has memorized.
 
     \b
     rekey demo --out demo
@@ -66,11 +67,12 @@ def demo(out: Path, workers: int) -> None:
             n_failed += len(summary.failures)
             if stop.is_set() and seed != SEEDS[-1]:
                 raise Interrupted(f"{len(earlier)} of {len(SEEDS)} instances done")
-        told = report = None
+        told = swapped = report = None
         if _controls_are_here():
             told = _told(out / "scene")
+            swapped = _swapped(out / "swap", stop)
             report = _audited(out / "audit", workers, stop)
-    page = write_demo_page(out, slots, SEEDS, told, report)
+    page = write_demo_page(out, slots, SEEDS, told, swapped, report)
     click.echo(f"\nOpen {page} in a browser; the contact sheets are {out}/seed*/contact_sheet.jpg")
     click.echo(f"Next:  {command('items', 'export', out / 'seed1', '--to', 'vlmevalkit', '--out', out / 'seed1.tsv')}")
     if n_failed:
@@ -89,10 +91,18 @@ def _audited(folder: Path, workers: int, stop):
     """The audit of two control models, one of which has memorized the benchmark."""
     from experiments.audit_text import main_table
     from experiments.demo_audit import audit_controls
-    from experiments.progress import aligned
     report = audit_controls(folder, workers, stop, click.echo)
     click.echo("\nMemory or sight?\n" + aligned(main_table(report)))
     return report
+
+
+def _swapped(folder: Path, stop):
+    """The table of the swap experiments on two control models."""
+    from experiments.demo_swap import N_PAIRS, swap_controls
+    click.echo(f"Swapping the image under two models' reasoning, {N_PAIRS} pairs")
+    table = swap_controls(folder, stop)
+    click.echo("\nDo they look again?  Answers by the image that is seen in the end, in percent\n" + aligned(table))
+    return table
 
 
 def _told(folder: Path):

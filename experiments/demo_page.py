@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -23,10 +24,11 @@ PHOTO_WIDTH_PX = 560
 
 
 def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, ...], told: Told | None = None,
-                    report: Audit | None = None) -> Path:
+                    swapped: Sequence[Sequence[str]] | None = None, report: Audit | None = None) -> Path:
     """Write `out/index.html`, with all pictures inside it, and return its path.
 
-    told, report: what the control models said of a scene, and their audit; left out where there is no torch.
+    told, swapped, report: what the control models said of a scene, the table of their swap experiments, and their
+    audit; left out where there is no torch.
     """
     import jinja2
     by_seed = {seed: {item.image: item for item in
@@ -45,21 +47,31 @@ def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, .
     page = out / "index.html"
     page.write_text(environment.from_string(template).render(
         photos=photos, seeds=seeds, n_items=sum(len(items) for items in by_seed.values()),
-        told=told, pictures=_pictures(told), audit=None if report is None else _audit(out, report)), encoding="utf-8")
+        told=told, pictures=_pictures(told), swapped=None if swapped is None else _swapped(out, swapped),
+        audit=None if report is None else _audit(out, report)), encoding="utf-8")
     return page
+
+
+def _swapped(out: Path, table: Sequence[Sequence[str]]) -> dict:
+    """What the page shows of the swap experiments."""
+    return {"table": table, "figures": {name: _data_url(out / "swap" / name / "figure.png")
+                                        for name in ("retention", "multiturn")}}
+
+
+def _data_url(path: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
 def _audit(out: Path, report: Audit) -> dict:
     """What the page shows of an audit."""
-    figure = base64.b64encode((out / "audit" / "report" / "audit.png").read_bytes()).decode()
-    return {"table": main_table(report), "figure": f"data:image/png;base64,{figure}",
+    return {"table": main_table(report), "figure": _data_url(out / "audit" / "report" / "audit.png"),
             "models": [(model.name, sentences(model)) for model in report.models]}
 
 
 def _pictures(told: Told | None) -> dict[str, str]:
     if told is None:
         return {}
-    return {name: "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    return {name: _data_url(path)
             for name, path in (("a", told.image_a), ("b", told.image_b), ("attention", told.figure))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Set
@@ -25,6 +26,27 @@ def command(*words: object) -> str:
 def n_cores() -> int:
     """Cores this process may use: under Slurm and in containers fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Listed(click.ParamType):
+    """Numbers between commas, each in a range and none twice: "0,25,50"."""
+
+    name = "numbers"
+
+    def __init__(self, kind: Callable[[str], float] = int, low: float = 0, high: float = math.inf):
+        self.kind, self.low, self.high = kind, low, high
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(self.kind(word) for word in str(value).split(","))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(self.low <= number <= self.high for number in numbers):
+            upper = "" if self.high == math.inf else f" to {self.high:g}"
+            self.fail(f"{value!r}: expected numbers from {self.low:g}{upper} with commas between them", param, ctx)
+        return tuple(dict.fromkeys(numbers))
 
 
 SLOTS = click.option("--slots", "slots_file", required=True, type=click.Path(path_type=Path), metavar="FILE",

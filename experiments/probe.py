@@ -253,7 +253,8 @@ def run_group(vlm: LocalVLM, group: _Group) -> Made:
     firsts = dict(group.firsts)
     for pair in [case.pair for case in cases.values()]:
         key = group.key(pair, FIRST)
-        if key in found and found[key].second is not None:
+        # What is stored stays: read again on another machine an answer may differ, and no line would hold it.
+        if key not in firsts and key in found and found[key].second is not None:
             firsts[key] = found[key].second.token_ids
     continuing = [cell for cell in plan if cell.continues]
     for pair in [case.pair for case in cases.values() if group.key(case.pair, FIRST) not in firsts]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -122,32 +123,52 @@ class Study:
 
     def write(self, rows: Sequence[Sequence[Any]], text: Sequence[Sequence[str]], figure: Figure,
               notes: Sequence[str] = ()) -> None:
-        """rows: numbers for table.csv, head first.  text: the same for people, table.md and the terminal."""
-        store.write_atomic(self.out / f"{TABLE}.csv", as_csv(rows))
-        store.write_atomic(self.out / f"{TABLE}.md", markdown_table(text) + "".join(f"\n{note}\n" for note in notes))
-        save(figure, self.out / FIGURE)
+        """As `write_results`; exit 3 where questions failed."""
         settings = {"models": [model.name for model in self.models], "parser": self.parser, "show": self.show,
                     **dataclasses.asdict(self.settings)}
-        store.write_json(self.out / "run.json", store.run_manifest(settings, self.started))
-        click.echo("\n" + aligned(text))
-        for note in notes:
-            click.echo(note)
-        click.echo(f"\n{self.out / TABLE}.md, {self.out / TABLE}.csv, {self.out / FIGURE}")
+        write_results(self.out, rows, text, figure, notes, settings, self.started)
         if self.n_failed:
             click.echo(f"{self.n_failed} questions failed; the same line asks them again", err=True)
             click.get_current_context().exit(EXIT_SOME_FAILED)
 
 
+def write_results(out: Path, rows: Sequence[Sequence[Any]], text: Sequence[Sequence[str]], figure: Figure,
+                  notes: Sequence[str], settings: Mapping[str, Any], started: float) -> None:
+    """An experiment's table and figure, and what it prints.
+
+    rows: numbers for table.csv, head first.  text: the same for people, table.md and the terminal.  settings, started:
+    for run.json.
+    """
+    store.write_atomic(out / f"{TABLE}.csv", as_csv(rows))
+    store.write_atomic(out / f"{TABLE}.md", markdown_table(text) + "".join(f"\n{note}\n" for note in notes))
+    save(figure, out / FIGURE)
+    store.write_json(out / "run.json", store.run_manifest(dict(settings), started))
+    click.echo("\n" + aligned(text))
+    for note in notes:
+        click.echo(note)
+    click.echo(f"\n{out / TABLE}.md, {out / TABLE}.csv, {out / FIGURE}")
+
+
+# What every kind of study is asked with.
+MODELS = click.option("--model", "names", multiple=True, metavar="NAME", help="A model to ask, as for `rekey "
+                      "evaluate`.  Repeatable.")
+OUT = click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The study's folder.")
+SHOW = click.option("--show", is_flag=True, help="Ask nothing; table and figure anew from the stored lines.")
+PARSER = click.option("--parser", type=click.Choice(PARSERS), default="strict", show_default=True,
+                      help="How answers are read: strict, or as the papers do.")
+MAX_PIXELS = click.option("--max-pixels", type=click.IntRange(min=1), metavar="PX2",
+                          help="Largest area of an image, in square pixels.  [default: the model's]")
+
+
 _OPTIONS = (
-    click.option("--model", "names", multiple=True, metavar="NAME", help="A model to ask, as for `rekey evaluate`.  "
-                 "Repeatable."),
-    click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The study's folder."),
-    click.option("--show", is_flag=True, help="Ask nothing; table and figure anew from the stored lines."),
-    click.option("--parser", type=click.Choice(PARSERS), default="strict", show_default=True),
+    MODELS,
+    OUT,
+    SHOW,
+    PARSER,
     click.option("--backend", type=click.Choice(("hf", "vllm", "openai")), default="hf", show_default=True),
     click.option("--base-url", metavar="URL", help="openai: the server."),
     click.option("--processor", metavar="NAME", help="openai: the model's files here."),
-    click.option("--max-pixels", type=click.IntRange(min=1), help="Largest area of an image.  [default: the model's]"),
+    MAX_PIXELS,
     click.option("--max-new-tokens", "n_tokens", type=click.IntRange(min=1), help="[default: what the paper gives]"),
     click.option("--batch-size", type=click.IntRange(min=1), default=1, show_default=True),
     click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True),
@@ -173,13 +194,18 @@ def experiment(name: str, max_new_tokens: int = MAX_NEW_TOKENS) -> Callable[[Cal
             out.mkdir(parents=True, exist_ok=True)
             return function(study, **rest)
 
-        for option in reversed(_OPTIONS):
-            wrapped = option(wrapped)
-        text = function.__globals__["__doc__"].replace("\n\n    ", "\n\n\b\n    ")     # \b: as they stand
-        return click.command(name, cls=Command, help=text,
-                             context_settings={"help_option_names": ["-h", "--help"]})(wrapped)
+        return as_command(name, wrapped, _OPTIONS)
 
     return decorate
+
+
+def as_command(name: str, function: Callable, options: Sequence[Callable]) -> click.Command:
+    """A function with options as a command, whose help is the docstring of the module it stands in."""
+    text = inspect.unwrap(function).__globals__["__doc__"].replace("\n\n    ", "\n\n\b\n    ")      # \b: as they stand
+    for option in reversed(options):
+        function = option(function)
+    return click.command(name, cls=Command, help=text,
+                         context_settings={"help_option_names": ["-h", "--help"]})(function)
 
 
 def condition(name: str, text: str, multiple: bool = False) -> Callable:
