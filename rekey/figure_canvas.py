@@ -4,10 +4,10 @@
     canvas.line([(40, 40), (440, 320)], "#1f3a5f", 2)
     canvas.text((240, 340), "x = 4", Lettering("sans", 16), "#000000"); pixels = canvas.pixels()
 
-Lines and areas are painted `SUPERSAMPLING` times too large and averaged; letters are set afterwards at their final size,
-so that they are hinted.  Coordinates are pixels from the top left corner; angles are degrees, counterclockwise as seen.
-Layout never asks the font how wide a text is (`text_size` estimates it): font libraries differ by fractions of a
-pixel, and a pair's parameters must not.
+Lines and areas are painted `SUPERSAMPLING` times too large and averaged; letters are set afterwards at their final
+size, so that they are hinted.  Coordinates are pixels from the top left corner; angles are degrees, counterclockwise as
+seen.  Layout never asks the font how wide a text is (`text_size` estimates it): font libraries differ by fractions of
+a pixel, and a pair's parameters must not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rekey.draws import Draws
 
 Point = tuple[float, float]
-SUPERSAMPLING = 3
+SUPERSAMPLING = 4
 FONT_FILES = {
     "sans": ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSans-Bold"),
     "serif": ("DejaVuSerif", "DejaVuSerif-Italic", "DejaVuSerif-Bold"),
@@ -138,13 +138,17 @@ class Canvas:
             return
         half = width_px / 2
         for (x0, y0), (x1, y1) in zip(points, points[1:]):
-            length = math.hypot(x1 - x0, y1 - y0)
-            if length:
+            if x0 == x1 or y0 == y1:          # grid lines: a rectangle is painted many times faster
+                across, down = (half, 0) if x0 == x1 else (0, half)
+                (left, right), (top, bottom) = sorted((x0, x1)), sorted((y0, y1))
+                self.rectangle(left - across, top - down, right + across, bottom + down, color)
+            elif length := math.hypot(x1 - x0, y1 - y0):
                 across, down = -half * (y1 - y0) / length, half * (x1 - x0) / length
                 self.polygon([(x0 + across, y0 + down), (x1 + across, y1 + down), (x1 - across, y1 - down),
                               (x0 - across, y0 - down)], color)
-        for point in points:
-            self.circle(point, half, color)
+        if width_px > 1:
+            for point in points:
+                self.circle(point, half, color)
 
     def polygon(self, points: Sequence[Point], fill: str | None, outline: str | None = None,
                 width_px: float = 0) -> None:
@@ -153,9 +157,32 @@ class Canvas:
         if outline:
             self.line([*points, points[0]], outline, width_px)
 
+    def patterned(self, points: Sequence[Point], fill: str, color: str, pattern: str, spacing_px: float) -> None:
+        """A filled polygon with stripes or dots of a color in it: pattern is "striped" or "dotted"."""
+        scaled = [(x * SUPERSAMPLING, y * SUPERSAMPLING) for x, y in points]
+        left, top = (math.floor(min(point[axis] for point in scaled)) for axis in (0, 1))
+        width, height = (math.ceil(max(point[axis] for point in scaled)) + 1 - start
+                         for axis, start in ((0, left), (1, top)))
+        mask = Image.new("1", (width, height))
+        ImageDraw.Draw(mask).polygon([(x - left, y - top) for x, y in scaled], fill=1)
+        tile = Image.new("RGB", (width, height), fill)
+        draw, spacing = ImageDraw.Draw(tile), spacing_px * SUPERSAMPLING
+        if pattern == "striped":
+            for i in range(1 - math.ceil(height / spacing), math.ceil(width / spacing)):
+                draw.line([(i * spacing, 0), (i * spacing + height, height)], fill=color, width=round(spacing * 0.42))
+        else:
+            radius = spacing * 0.27
+            for row in range(math.ceil(height / spacing) + 1):
+                for column in range(math.ceil(width / spacing) + 1):
+                    x, y = (column + row % 2 / 2) * spacing, row * spacing * 0.87
+                    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
+        self._image.paste(tile, (left, top), mask)
+
     def rectangle(self, left: float, top: float, right: float, bottom: float, fill: str) -> None:
         """A filled rectangle, right and bottom exclusive."""
         box = [round(side * SUPERSAMPLING) for side in (left, top, right, bottom)]
+        if box[0] >= box[2] or box[1] >= box[3]:
+            return
         self._draw.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=fill)
 
     def circle(self, center: Point, radius: float, fill: str | None, outline: str | None = None,
@@ -186,7 +213,7 @@ class Canvas:
 
     def text(self, at: Point, text: str, letters: Lettering, color: str, anchor: str = "mm", halo: bool = False,
              upright: bool = False) -> None:
-        """A line of text.  anchor: Pillow's.  halo: a rim in the background's color; upright: reads from bottom to top."""
+        """A line of text.  anchor: Pillow's; halo: a rim in the background's color; upright: from bottom to top."""
         self._texts.append(_Text(at, text, letters, color, anchor, self.background if halo else None, upright))
 
     def text_boxes(self) -> list[tuple[str, tuple[float, float, float, float]]]:
@@ -206,7 +233,8 @@ class Canvas:
             if text.upright:
                 left, top, right, bottom = (round(side) for side in _text_box(text))
                 mask = Image.new("L", (bottom - top, right - left), 0)
-                ImageDraw.Draw(mask).text((mask.width / 2, mask.height / 2), text.text, font=font, fill=255, anchor="mm")
+                middle = mask.width / 2, mask.height / 2
+                ImageDraw.Draw(mask).text(middle, text.text, font=font, fill=255, anchor="mm")
                 image.paste(text.color, (left, top), mask.transpose(Image.Transpose.ROTATE_90))
             else:
                 draw.text(text.at, text.text, font=font, fill=text.color, anchor=text.anchor,

@@ -148,8 +148,8 @@ def _paint_pie(canvas: Canvas, chart: Chart) -> None:
 
 def pie_circle(chart: Chart) -> tuple[Point, float]:
     """Center and radius of a pie, in pixels."""
-    top = 14 + chart["font_px"] * 2.6
-    radius = (chart["height"] - 30 - chart["font_px"] - top) / 2
+    top = 26 + chart["font_px"] * 2.7
+    radius = (chart["height"] - 16 - chart["font_px"] * 1.4 - top) / 2
     return (chart["width"] / 2, top + radius), radius
 
 

@@ -3,8 +3,8 @@
     twin = FORMS["highest bar"](Draws("an example"))
     paint(twin.a).pixels(), twin.question, twin.answer_a
 
-The statistical charts that the paper takes from MathVista (VisualSwap, Sec. 3).  A value that is asked for is printed, or
-lies on a grid line, so that careful reading gives it exactly.
+The statistical charts that the paper takes from MathVista (VisualSwap, Sec. 3).  A value that is asked for is printed,
+or lies on a grid line, so that careful reading gives it exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from rekey.draws import Draws
 from rekey.figure_canvas import SERIES_COLORS, draw_style
 from rekey.figure_chart_painting import Chart, letters_fit, paint, plot_box
-from rekey.figure_forms import Form, Redraw, Twin, between, near, other_than, typical
+from rekey.figure_forms import Form, Redraw, Twin, between, near, need, other_than, typical
 
 __all__ = ["FORMS", "paint"]
 
@@ -29,14 +29,17 @@ _FRUIT = ("Apple", "Pear", "Plum", "Kiwi", "Mango", "Peach", "Grape")
 _FEW, _MANY = (1, 2, 5), (10, 20, 50)
 # Title, title of the value axis, categories, what one is called, steps that the value axis may have.
 _TOPICS = (
-    ("Visitors to the library", "Visitors", _DAYS, "day", _MANY), ("Loaves sold per day", "Loaves", _DAYS, "day", _MANY),
+    ("Visitors to the library", "Visitors", _DAYS, "day", _MANY),
+    ("Loaves sold per day", "Loaves", _DAYS, "day", _MANY),
     ("Rainfall by month", "Rainfall (mm)", _MONTHS, "month", _FEW + _MANY[:1]),
     ("Tickets sold per month", "Tickets", _MONTHS, "month", _MANY),
     ("New members per year", "Members", _YEARS, "year", _FEW + _MANY),
-    ("Trees planted per year", "Trees", _YEARS, "year", _MANY), ("Books read this year", "Books", _PEOPLE, "name", _FEW),
-    ("Points in the quiz", "Points", _PEOPLE, "name", _FEW + _MANY[:1]),
+    ("Trees planted per year", "Trees", _YEARS, "year", _MANY),
+    ("Books read this year", "Books", _PEOPLE, "person", _FEW),
+    ("Points in the quiz", "Points", _PEOPLE, "person", _FEW + _MANY[:1]),
     ("Bicycles sold per shop", "Bicycles", _CITIES, "city", _FEW + _MANY),
-    ("Flights per day", "Flights", _CITIES, "city", _FEW + _MANY), ("Crates delivered", "Crates", _FRUIT, "fruit", _FEW),
+    ("Flights per day", "Flights", _CITIES, "city", _FEW + _MANY),
+    ("Crates delivered", "Crates", _FRUIT, "fruit", _FEW),
     ("Favorite fruit in the survey", "Votes", _FRUIT, "fruit", _FEW),
 )
 _GROUPED_TOPICS = (
@@ -58,6 +61,11 @@ _WHOLE = "Give a whole number."
 _N_STEPS = 10                 # of the value axis
 
 
+def _style(draws: Draws, colors: Sequence[str]) -> dict[str, Any]:
+    # Only the first colors are light enough for a dark ground.
+    return draw_style(draws, SIZES, dark=colors == SERIES_COLORS[0])
+
+
 def _blank(draws: Draws, chart: str, n: int) -> Chart:
     """A chart without values.  Raises Redraw where its letters have no room."""
     topics = _GROUPED_TOPICS if chart == "grouped bar" else [
@@ -65,14 +73,15 @@ def _blank(draws: Draws, chart: str, n: int) -> Chart:
     title, y_title, names, noun, steps, *groups = draws.choice(topics)
     first = draws.below(len(names) - n + 1)
     categories = list(names[first:first + n]) if names in _IN_ORDER else draws.shuffled(names)[:n]
-    palette = draws.shuffled(draws.choice(SERIES_COLORS))
+    colors = draws.choice(SERIES_COLORS)
+    palette = draws.shuffled(colors)
     # Bars of one series may each have a color of their own.
     many = chart == "bar" and n <= len(palette) and not draws.below(3)
     series = [{"name": name, "values": [0] * n, "colors": palette[:n] if many else [palette[i]] * n}
               for i, name in enumerate(groups[0] if groups else ("",))]
     step = draws.choice(steps)
     blank: Chart = {
-        **draw_style(draws, SIZES), "chart": chart, "title": title, "y_title": y_title, "categories": categories,
+        **_style(draws, colors), "chart": chart, "title": title, "y_title": y_title, "categories": categories,
         "noun": noun, "series": series, "printed": chart == "bar" and not draws.below(3), "threshold": None,
         "axis": {"max": step * _N_STEPS, "step": step, "label_every": draws.choice((1, 2))},
         "bar_share": draws.choice((0.56, 0.64, 0.72)), "filled": bool(draws.below(2)),
@@ -103,11 +112,6 @@ def _moved(draws: Draws, value: int, low: int = 1, high: int = _N_STEPS - 1, by:
     return other_than(draws, range(max(low, value - by), min(high, value + by) + 1), value)
 
 
-def _need(holds: bool) -> None:
-    if not holds:
-        raise Redraw("no clear answer")
-
-
 # ---------------------------------------------------------------------------------- forms
 
 def _bar_value(draws: Draws) -> Twin:
@@ -121,17 +125,17 @@ def _bar_value(draws: Draws) -> Twin:
                 str(right[1]), near(draws, *right, lowest=step, step=step), _WHOLE)
 
 
-def _extreme(draws: Draws, chart: Chart, low: int = 1) -> Twin:
+def _extreme(draws: Draws, chart: Chart) -> Twin:
     """Which category is the highest or lowest; another one overtakes it in the twin."""
     highest, names = bool(draws.below(2)), chart["categories"]
-    heights = _heights(draws, len(names), low + 1, _N_STEPS - 2)
+    heights = _heights(draws, len(names), 2, _N_STEPS - 2)
     sign = 1 if highest else -1
     ranked = sorted(range(len(names)), key=lambda i: sign * heights[i], reverse=True)
     first, second = ranked[:2]
     # Only one stands out, the next one is near, and it overtakes by a step or two.
-    _need(1 <= sign * (heights[first] - heights[second]) <= 3)
+    need(1 <= sign * (heights[first] - heights[second]) <= 3)
     over = heights[first] + sign * between(draws, 1, 2)
-    _need(low <= over <= _N_STEPS)
+    need(1 <= over <= _N_STEPS)
     wrong = draws.shuffled([name for i, name in enumerate(names) if i not in (first, second)])
     question = f"Which {chart['noun']} has the {'highest' if highest else 'lowest'} value?"
     return Twin(_filled(chart, heights), _filled(chart, _changed(heights, second, over)), question, names[first],
@@ -143,18 +147,18 @@ def _highest_bar(draws: Draws) -> Twin:
 
 
 def _extreme_point(draws: Draws) -> Twin:
-    return _extreme(draws, _blank(draws, "line", between(draws, 5, 7)), low=0)
+    return _extreme(draws, _blank(draws, "line", between(draws, 5, 7)))
 
 
 def _difference(draws: Draws) -> Twin:
     chart = _blank(draws, "bar", between(draws, 4, 7))
     heights, step = _heights(draws, len(chart["categories"])), chart["axis"]["step"]
     high, low = draws.shuffled(range(len(heights)))[:2]
-    _need(heights[high] >= heights[low] + 2)
+    need(heights[high] >= heights[low] + 2)
     other = _moved(draws, heights[high], heights[low] + 1)
     right = [(height - heights[low]) * step for height in (heights[high], other)]
-    wrong = near(draws, *right, lowest=step, step=step)[:3] + typical(
-        draws, (heights[high] + heights[low]) * step, heights[high] * step, heights[low] * step)
+    mistakes = [(heights[high] + heights[low]) * step, heights[high] * step, heights[low] * step]
+    wrong = typical(draws, *mistakes) + near(draws, *right, lowest=step, step=step)
     question = "By how much is the value for {} greater than the value for {}?"
     names = chart["categories"]
     return Twin(_filled(chart, heights), _filled(chart, _changed(heights, high, other)),
@@ -175,8 +179,8 @@ def _bars_above(draws: Draws) -> Twin:
     right = [n_above, n_above + 1] if over else [len(heights) - n_above, len(heights) - n_above - 1]
     chart["printed"] = False
     return Twin(_filled(chart, heights), _filled(chart, _changed(heights, index, above)),
-                f"How many bars {'rise above' if over else 'stay below'} the dashed line?", str(right[0]), str(right[1]),
-                near(draws, *right), _WHOLE)
+                f"How many bars {'rise above' if over else 'stay below'} the dashed line?", str(right[0]),
+                str(right[1]), near(draws, *right, highest=len(heights)), _WHOLE)
 
 
 def _sum(draws: Draws) -> Twin:
@@ -196,7 +200,7 @@ def _ratio(draws: Draws) -> Twin:
     big, small = draws.shuffled(range(len(heights)))[:2]
     times, heights[small] = between(draws, 1, 4), between(draws, 1, 3)
     other = times + 1
-    _need(other * heights[small] <= _N_STEPS)
+    need(other * heights[small] <= _N_STEPS)
     heights[big] = times * heights[small]
     names = chart["categories"]
     question = f"The value for {names[big]} is how many times the value for {names[small]}?"
@@ -208,29 +212,29 @@ def _grouped(draws: Draws) -> Twin:
     chart = _blank(draws, "grouped bar", between(draws, 4, 6))
     names = [series["name"] for series in chart["series"]]
     first, second = _heights(draws, len(chart["categories"])), _heights(draws, len(chart["categories"]))
-    _need(all(a != b for a, b in zip(first, second)))
+    need(all(a != b for a, b in zip(first, second)))
     index = draws.below(len(first))
     sign = 1 if first[index] < second[index] else -1
     other = second[index] + sign * between(draws, 1, 2)
-    _need(1 <= other <= _N_STEPS)
+    need(1 <= other <= _N_STEPS)
     n_over = sum(a > b for a, b in zip(first, second))
     right = n_over, n_over + sign
-    return Twin(_filled(chart, first, second), _filled(chart, _changed(first, index, other), second),
-                f"For how many {chart['noun']} is the bar of {names[0]} taller than the bar of {names[1]}?", str(right[0]),
-                str(right[1]), near(draws, *right), _WHOLE)
+    question = f"For how many {chart['noun']} is the bar for “{names[0]}” taller than the bar for “{names[1]}”?"
+    return Twin(_filled(chart, first, second), _filled(chart, _changed(first, index, other), second), question,
+                str(right[0]), str(right[1]), near(draws, *right, highest=len(first)), _WHOLE)
 
 
 def _steepest_rise(draws: Draws) -> Twin:
     chart = _blank(draws, "line", between(draws, 5, 7))
-    heights, names = _heights(draws, len(chart["categories"]), 0, _N_STEPS), chart["categories"]
+    heights, names = _heights(draws, len(chart["categories"])), chart["categories"]
     index = draws.below(len(heights))
-    other = _changed(heights, index, _moved(draws, heights[index], 0, _N_STEPS, 4))
+    other = _changed(heights, index, _moved(draws, heights[index], by=4))
     spans = [f"From {before} to {after}" for before, after in zip(names, names[1:])]
 
     def steepest(values: Sequence[int]) -> int:
         rises = [after - before for before, after in zip(values, values[1:])]
         ranked = sorted(range(len(rises)), key=rises.__getitem__, reverse=True)
-        _need(rises[ranked[0]] >= 2 and rises[ranked[0]] > rises[ranked[1]])
+        need(rises[ranked[0]] >= 2 and rises[ranked[0]] > rises[ranked[1]])
         return ranked[0]
     right = [steepest(values) for values in (heights, other)]
     return Twin(_filled(chart, heights), _filled(chart, other), "Between which two neighboring points does the line "
@@ -242,13 +246,13 @@ def _pie(draws: Draws) -> tuple[Chart, list[int]]:
     title, names = draws.choice(_PIES)
     n = between(draws, 4, 5)
     shares = [between(draws, 10, 38) for _ in range(n - 1)]
-    _need(10 <= 100 - sum(shares) <= 40)
+    need(10 <= 100 - sum(shares) <= 40)
     shares.append(100 - sum(shares))
-    colors = draws.shuffled(draws.choice(SERIES_COLORS))[:n]
+    colors = draws.choice(SERIES_COLORS)
     pie: dict[str, Any] = {
-        **draw_style(draws, SIZES), "chart": "pie", "title": title, "categories": draws.shuffled(names)[:n],
-        "series": [{"name": "", "values": shares, "colors": colors}], "start": draws.choice((90, 60, 30, 0)),
-        "shown": [True] * n,
+        **_style(draws, colors), "chart": "pie", "title": title, "categories": draws.shuffled(names)[:n],
+        "series": [{"name": "", "values": shares, "colors": draws.shuffled(colors)[:n]}], "shown": [True] * n,
+        "start": draws.choice((90, 60, 30, 0)),
     }
     return pie, shares
 
@@ -257,28 +261,34 @@ def _sliced(pie: Chart, shares: Sequence[int]) -> Chart:
     return {**pie, "series": [{**pie["series"][0], "values": list(shares)}]}
 
 
+def _neighbor(draws: Draws, index: int, n: int) -> int:
+    # Not across the first boundary, from where sectors are laid out: all of them would turn.
+    return other_than(draws, [i for i in (index - 1, index + 1) if 0 <= i < n])
+
+
 def _missing_share(draws: Draws) -> Twin:
     pie, shares = _pie(draws)
     hidden = draws.below(len(shares))
     # The boundary between the hidden sector and its neighbor moves.
-    neighbor, step = (hidden + draws.choice((1, -1))) % len(shares), draws.choice((-8, -7, -6, -5, 5, 6, 7, 8))
+    neighbor, step = _neighbor(draws, hidden, len(shares)), draws.choice((-8, -7, -6, -5, 5, 6, 7, 8))
     other = _changed(_changed(shares, hidden, shares[hidden] - step), neighbor, shares[neighbor] + step)
-    _need(min(other) >= 9)
+    need(min(other) >= 9)
     pie["shown"] = [i != hidden for i in range(len(shares))]
     right = shares[hidden], other[hidden]
     wrong = near(draws, *right, lowest=5, step=5)[:3] + near(draws, *right, lowest=5)
-    return Twin(_sliced(pie, shares), _sliced(pie, other), f"What percentage does the sector “{pie['categories'][hidden]}”"
-                " have?", str(right[0]), str(right[1]), wrong, "Give a whole number of percent.", "%")
+    question = f"What percentage does the sector “{pie['categories'][hidden]}” have?"
+    return Twin(_sliced(pie, shares), _sliced(pie, other), question, str(right[0]), str(right[1]), wrong,
+                "Give a whole number of percent.", "%")
 
 
 def _largest_share(draws: Draws) -> Twin:
     pie, shares = _pie(draws)
     first = draws.below(len(shares))
-    second = (first + draws.choice((1, -1))) % len(shares)
+    second = _neighbor(draws, first, len(shares))
     step = between(draws, 4, 9)
     other = _changed(_changed(shares, first, shares[first] - step), second, shares[second] + step)
     for values, largest in ((shares, first), (other, second)):
-        _need(min(values) >= 9 and all(values[largest] - value >= 3 for i, value in enumerate(values) if i != largest))
+        need(min(values) >= 9 and all(values[largest] - value >= 3 for i, value in enumerate(values) if i != largest))
     names = pie["categories"]
     wrong = draws.shuffled([name for i, name in enumerate(names) if i not in (first, second)])
     return Twin(_sliced(pie, shares), _sliced(pie, other), "Which sector is the largest?", names[first], names[second],

@@ -8,6 +8,7 @@ A form draws one figure and its twin with a single detail changed, so that both 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,12 @@ class Twin:
 Form = Callable[[Draws], Twin]
 
 
+def need(holds: bool) -> None:
+    """Raises Redraw unless it holds."""
+    if not holds:
+        raise Redraw("not as wanted")
+
+
 def ask(twin: Twin, draws: Draws) -> tuple[str, tuple[str, ...], str, str]:
     """The question, its options (none where a number is asked for), and the answers to both figures.
 
@@ -74,16 +81,27 @@ def other_than(draws: Draws, options: Iterable[Any], *taken: Any) -> Any:
     return draws.choice(left)
 
 
-def near(draws: Draws, *values: int, lowest: int = 0, step: int = 1) -> tuple[str, ...]:
-    """Neighbors of whole numbers as wrong answers, in a drawn order; the nearest come first."""
-    rings = []
-    for distance in (1, 2, 3):
-        ring = {value + sign * distance * step for value in values for sign in (-1, 1)}
-        rings += draws.shuffled(sorted(number for number in ring if number >= lowest))
-    return tuple(str(number) for number in dict.fromkeys(rings))
+def near(draws: Draws, a: int, b: int, lowest: int = 0, highest: int | None = None, step: int = 1) -> tuple[str, ...]:
+    """Neighbors of both answers as wrong answers, in a drawn order, the likeliest first; none outside of the range.
+
+    They come from a run of numbers that begins anywhere below the answers: were they always the next ones on both
+    sides, the right answers would be known by lying in the middle.
+    """
+    low, high = min(a, b), max(a, b)
+    n_steps = max(N_OPTIONS - 1, math.ceil((high - low) / step) + 1)
+    allowed = range(lowest, high + 10 * step if highest is None else highest + 1)
+    starts = [start for start in range(high - n_steps * step, low + 1, step)
+              if start in allowed and start + n_steps * step in allowed]
+    start = draws.choice(starts) if starts else low
+    run = draws.shuffled([start + i * step for i in range(n_steps + 1)])
+    more = [number for distance in (1, 2, 3) for number in (low - distance * step, high + distance * step)]
+    return tuple(dict.fromkeys(str(number) for number in (*run, *more) if number in allowed))
 
 
-def typical(draws: Draws, *numbers: int | float, lowest: int = 1) -> tuple[str, ...]:
-    """Results of typical mistakes as wrong answers, in a drawn order; numbers that nobody would give are left out."""
-    sensible = dict.fromkeys(f"{number:g}" for number in numbers if number >= lowest)
-    return tuple(draws.shuffled(list(sensible)))
+def typical(draws: Draws, *numbers: int, lowest: int = 1) -> tuple[str, ...]:
+    """The result of one typical mistake as a wrong answer; numbers that nobody would give are left out.
+
+    One, to be followed by neighbors: mistakes tend to be larger than the right answers, which would show them.
+    """
+    sensible = sorted({number for number in numbers if number >= lowest})
+    return (str(draws.choice(sensible)),) if sensible else ()

@@ -3,8 +3,8 @@
     twin = FORMS["angle sum"](Draws("an example"))
     paint(twin.a).pixels(), twin.question, twin.answer_a
 
-The vision-dominant geometry that the paper takes from MathVerse (VisualSwap, Sec. 3): the text names what is wanted, and
-only the picture holds the numbers.
+The vision-dominant geometry that the paper takes from MathVerse (VisualSwap, Sec. 3): the text names what is wanted,
+and only the picture holds the numbers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ _NAMES = ("ABC", "PQR", "DEF", "XYZ", "KLM", "RST")
 _DEGREES = "Give a whole number of degrees."
 _UNITS = ("cm", "m", "in", "mm")
 # A leg that two right triangles of whole numbers share, and their other legs.
-_LEGS = ((12, 5, 9), (12, 9, 16), (24, 10, 18), (24, 18, 32), (20, 15, 21), (21, 20, 28), (40, 30, 42), (60, 25, 32),
-         (60, 32, 45), (60, 45, 63), (36, 27, 48), (56, 33, 42), (45, 24, 28), (48, 20, 36), (48, 36, 55), (72, 30, 54),
-         (72, 54, 65), (84, 35, 63))
+_LEGS = ((20, 15, 21), (21, 20, 28), (40, 30, 42), (45, 24, 28), (48, 14, 20), (48, 36, 55), (56, 33, 42),
+         (60, 25, 32), (60, 32, 45), (60, 45, 63), (63, 60, 84), (72, 21, 30), (72, 54, 65), (80, 39, 60), (80, 60, 84))
 _TURNS = (0, 0, 0, -8, 7, -14, 13, 22, -24, 180)
 _MARGIN_PX = 46
 
@@ -70,10 +69,11 @@ def _place(draws: Draws, a: Figure, b: Figure, turns: tuple[int, ...] = _TURNS,
         cos, sin = math.cos(math.radians(turn)), math.sin(math.radians(turn))
         return {name: (mirror * (x * cos - y * sin), x * sin + y * cos) for name, (x, y) in figure["points"].items()}
 
-    reach = [(x + dx * radius, y + dy * radius) for figure in (a, b) for points in (turned(figure),)
-             for name, (x, y) in points.items()
-             for radius in [max([c["radius"] for c in figure["circles"] if c["center"] == name], default=0)]
-             for dx, dy in ((-1, -1), (1, 1))]
+    reach = []
+    for figure in (a, b):
+        for name, (x, y) in turned(figure).items():
+            radius = max((circle["radius"] for circle in figure["circles"] if circle["center"] == name), default=0)
+            reach += [(x - radius, y - radius), (x + radius, y + radius)]
     left, right = min(x for x, _ in reach), max(x for x, _ in reach)
     low, high = min(y for _, y in reach), max(y for _, y in reach)
     scale = min((style["width"] - 2 * _MARGIN_PX) / (right - left), (style["height"] - 2 * _MARGIN_PX) / (high - low))
@@ -108,7 +108,8 @@ def _angle_twin(draws: Draws, one: Callable[[int], Figure], values: tuple[int, i
     """A question for an angle, where `one` draws the figure for a value and `answer` solves it."""
     a, b = _place(draws, one(values[0]), one(values[1]))
     right = [answer(value) for value in values]
-    wrong = typical(draws, *(m for m in mistakes if 10 <= m <= 170)) + near(draws, *right, lowest=10, step=5)
+    mistake = typical(draws, *(m for m in mistakes if 10 <= m <= 170)) if draws.below(2) else ()
+    wrong = mistake + near(draws, *right, lowest=10, step=5)
     return Twin(a, b, question, str(right[0]), str(right[1]), wrong, _DEGREES, "°")
 
 
@@ -184,17 +185,17 @@ def _right_triangle(draws: Draws) -> Twin:
         return round(math.hypot(shared, leg))
 
     def one(leg: int) -> Figure:
-        known = [{"of": [p, q], "label": f"{shared} {unit}"}]
         leg_label, longest_label = (mark, f"{longest(leg)} {unit}") if wants_leg else (f"{leg} {unit}", mark)
         return _figure({p: (0, 0), q: (shared, 0), r: (0, leg)}, _ring(names), area=[p, q, r], lengths=[
-            *known, {"of": [p, r], "label": leg_label}, {"of": [q, r], "label": longest_label}],
+            {"of": [p, q], "label": f"{shared} {unit}"}, {"of": [p, r], "label": leg_label},
+            {"of": [q, r], "label": longest_label}],
             angles=[_angle(p, q, r, "", right=True)])
     a, b = _place(draws, one(legs[0]), one(legs[1]), (0, 0, 0, 90, 180, -10, 12))
     right = legs if wants_leg else [longest(leg) for leg in legs]
-    side = f"{p}{r}" if wants_leg else f"{q}{r}"
-    asked = "x" if mark == "x" else f"the length of {side}"
-    wrong = typical(draws, *((longest(leg) - shared if wants_leg else leg + shared) for leg in legs), *(
-        abs(longest(leg) + shared if wants_leg else leg - shared) for leg in legs)) + near(draws, *right, lowest=2)
+    asked = "x" if mark == "x" else f"the length of {p if wants_leg else q}{r}"
+    printed = [longest(leg) for leg in legs] if wants_leg else legs
+    wrong = typical(draws, *(side + shared for side in printed), *(abs(side - shared) for side in printed))
+    wrong += near(draws, *right, lowest=2)
     return Twin(a, b, f"In the right triangle shown, what is {asked}, in {unit}?", str(right[0]), str(right[1]), wrong,
                 f"Give a whole number of {unit}.", f" {unit}")
 
@@ -234,7 +235,7 @@ def _inscribed_angle(draws: Draws) -> Twin:
 def _isosceles(draws: Draws) -> Twin:
     p, q, r = names = "".join(draws.shuffled(draws.choice(_NAMES)))
     apex_given, mark = bool(draws.below(2)), _unknown(draws)
-    base, other_step = between(draws, 38, 74), draws.choice((-7, -6, -5, 5, 6, 7))
+    base, other_step = between(draws, 40, 64), draws.choice((-6, -5, -4, 4, 5, 6))
 
     def one(value: int) -> Figure:
         apex_label, base_label = (f"{180 - 2 * value}°", mark) if apex_given else (mark, f"{value}°")

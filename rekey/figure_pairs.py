@@ -4,8 +4,9 @@
     pixels_a, pixels_b = render(pair.kind, pair.a), render(pair.kind, pair.b)
     pair.question, pair.options, pair.answer_a, pair.answer_b
 
-The four kinds are those of the paper's cases (VisualSwap, Sec. 3): geometry, charts, function plots and counting scenes.
-Labels hold by construction, figures are unlimited and were never published; both pictures of a pair have one size.
+The four kinds are those of the paper's cases (VisualSwap, Sec. 3): geometry, charts, function plots and counting
+scenes.  Labels hold by construction, figures are unlimited and were never published; both pictures of a pair have one
+size.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _TRIES = 1000                 # far more than any form was ever seen to need
 class FigurePair:
     """Two figures as parameters, and a question that both answer differently.
 
-    a, b: all that is drawn, as plain JSON data.  options: texts, empty where a number is asked for.  answer_a, answer_b:
-    the right option's letter, or the number as text.
+    a, b: all that is drawn, as plain JSON data.  options: texts, empty where a number is asked for.  answer_a,
+    answer_b: the right option's letter, or the number as text.
     """
 
     kind: str

@@ -18,7 +18,7 @@ from rekey.figure_canvas import Canvas, Point, lettering, text_size
 
 Plot = dict[str, Any]
 MARGIN_PX = 34
-_SAMPLE_PX = 1.5              # between two points of a curve
+_SAMPLE_PX = 3                # between two points of a curve
 _SMALL = 0.7                  # of the style's letters: numbers beside the axes
 
 
@@ -88,7 +88,7 @@ def _paint_cross(canvas: Canvas, plot: Plot) -> None:
     canvas.arrow_head((right + 16, middle), 0, 10, ink)
     canvas.arrow_head((center, top - 16), 90, 10, ink)
     canvas.text((right + 14, middle + letters.size_px * 0.85), "x", letters.faced("italic"), ink)
-    canvas.text((center - letters.size_px * 0.8, top - 11), "y", letters.faced("italic"), ink)
+    canvas.text((center - letters.size_px * 0.8, top - 15), "y", letters.faced("italic"), ink)
     for x in range(x0 + 1, x1):
         left, level = place(plot, x, 0)
         canvas.line([(left, level - 3), (left, level + 3)], ink, 1.2)
@@ -97,7 +97,11 @@ def _paint_cross(canvas: Canvas, plot: Plot) -> None:
         canvas.line([(left - 3, level), (left + 3, level)], ink, 1.2)
     for x, y, side in plot["numbers"]:
         text, at = _number_place(plot, x, y, side)
-        canvas.text(at, text, small.faced("italic") if text == "O" else small, ink, halo=True)
+        half_width, half_height = (size / 2 + 1 for size in text_size(text, small))
+        # Grid lines stop short of a number.
+        canvas.rectangle(at[0] - half_width, at[1] - half_height, at[0] + half_width, at[1] + half_height,
+                         plot["background"])
+        canvas.text(at, text, small.faced("italic") if text == "O" else small, ink)
 
 
 def free_numbers(plots: Sequence[Plot]) -> list[list[int]]:
@@ -109,6 +113,7 @@ def free_numbers(plots: Sequence[Plot]) -> list[list[int]]:
     if plot["axes"] == "frame":
         return []
     curve = [point for one in plots for c in one["curves"] for run in _runs(one, c) for point in _dense(run)]
+    margin = 7 if plot["dots"] else 4
     ticks = [(x, 0) for x in _ticks(plot, "x") if abs(x) < plot["x"][1]]
     ticks += [(0, y) for y in _ticks(plot, "y") if y and abs(y) < plot["y"][1]]
     numbers = []
@@ -116,7 +121,7 @@ def free_numbers(plots: Sequence[Plot]) -> list[list[int]]:
         for side in range(4 if x == y == 0 else 2):
             text, (left, level) = _number_place(plot, x, y, side)
             width, height = text_size(text, lettering(plot).sized(_SMALL))
-            half_width, half_height = width / 2 + 3, height / 2 + 3
+            half_width, half_height = width / 2 + margin, height / 2 + margin
             if not any(abs(px - left) < half_width and abs(py - level) < half_height for px, py in curve):
                 numbers.append([x, y, side])
                 break

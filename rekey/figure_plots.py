@@ -15,7 +15,7 @@ from typing import Any
 
 from rekey.draws import Draws
 from rekey.figure_canvas import draw_style
-from rekey.figure_forms import Form, Redraw, Twin, between, near, other_than
+from rekey.figure_forms import Form, Twin, between, near, need, other_than, typical
 from rekey.figure_plot_painting import Plot, free_numbers, paint, picture_size
 
 __all__ = ["FORMS", "paint"]
@@ -29,9 +29,11 @@ _SECOND_COLORS = ("#2f6fb3", "#2e8b57", "#e07b00", "#8e44ad")
 def _plane(draws: Draws, half_width: tuple[int, int] = (5, 8), half_height: tuple[int, int] = (5, 7)) -> Plot:
     """An empty grid; its reach in both directions is drawn from the two ranges."""
     x, y = between(draws, *half_width), between(draws, *half_height)
-    unit = draws.choice([unit for unit in range(24, 41, 2) if 340 <= 2 * unit * max(x, y) <= 520])
-    plot: Plot = {**draw_style(draws, [(1, 1)]), "x": [-x, x], "y": [-y, y], "unit_px": unit, "curves": [], "dots": [],
-                  "axes": draws.choice(("cross", "cross", "frame")), "label_every": draws.choice((1, 1, 2)) if unit >= 28 else 2}
+    # The picture's size follows from the grid, whose sides are from 300 to 580 pixels long.
+    unit = draws.choice([unit for unit in range(24, 45, 2) if unit * min(x, y) >= 150 and unit * max(x, y) <= 290])
+    label_every = draws.choice((1, 1, 2)) if unit >= 28 else 2
+    plot: Plot = {**draw_style(draws, [(0, 0)]), "x": [-x, x], "y": [-y, y], "unit_px": unit, "curves": [],
+                  "dots": [], "axes": draws.choice(("cross", "cross", "frame")), "label_every": label_every}
     plot["width"], plot["height"] = picture_size(plot)
     return plot
 
@@ -56,11 +58,6 @@ def _inside(plot: Plot, x: float, y: float, margin: float = 1) -> bool:
             and plot["y"][0] + margin <= y <= plot["y"][1] - margin)
 
 
-def _need(holds: bool) -> None:
-    if not holds:
-        raise Redraw("cannot be read")
-
-
 def _pair(x: float, y: float) -> str:
     return f"({x:g}, {y:g})"
 
@@ -69,7 +66,7 @@ def _shifted(draws: Draws, plot: Plot, h: int, k: int) -> tuple[int, int]:
     """A grid point one or two steps beside another or above it."""
     step = draws.choice((-2, -1, 1, 2))
     h, k = (h + step, k) if draws.below(2) else (h, k + step)
-    _need(_inside(plot, h, k))
+    need(_inside(plot, h, k))
     return h, k
 
 
@@ -97,7 +94,7 @@ def _y_intercept(draws: Draws) -> Twin:
     c = between(draws, plot["y"][0] + 1, plot["y"][1] - 1)
     other = c + draws.choice((-2, -1, 1, 2))
     slope = draws.choice(_SLOPES)
-    _need(c != 0 and other != 0 and _inside(plot, 0, other))
+    need(c != 0 and other != 0 and _inside(plot, 0, other))
     bend = draws.choice((0, 0, 0.5, -0.5))
     curves = [{"type": "polynomial", "coefficients": [start, slope, bend] if bend else [start, slope]}
               for start in (c, other)]
@@ -109,10 +106,10 @@ def _y_intercept(draws: Draws) -> Twin:
 def _slope(draws: Draws) -> Twin:
     plot = _plane(draws)
     slope, c = draws.choice(_SLOPES), between(draws, -3, 3)
-    nearby = sorted(_SLOPES, key=lambda other: abs(other - slope))[1:5]
-    other = draws.choice([other for other in nearby if other * slope > 0])
+    alike = [other for other in _SLOPES if other * slope > 0 and other != slope]
+    other = draws.choice(sorted(alike, key=lambda other: abs(other - slope))[:2])
     dots = [[[0, c], [2, round(c + 2 * m)]] for m in (slope, other)]
-    _need(all(_inside(plot, *dot, margin=0) for both in dots for dot in both))
+    need(all(_inside(plot, *dot, margin=0) for both in dots for dot in both))
     shown = draws.below(2)
     mistakes = [f"{m:g}" for m in (-slope, 1 / slope, -other, 1 / other, slope + 1, other + 0.5, other - 0.5)
                 if m and m * 2 == round(m * 2)]
@@ -156,7 +153,7 @@ def _value_at(draws: Draws) -> Twin:
     index = draws.below(len(corners))
     x, y = corners[index]
     other = y + draws.choice((-2, -1, 1, 2))
-    _need(_inside(plot, plot["x"][0] + 1, other) and x not in (y, other))
+    need(_inside(plot, plot["x"][0] + 1, other) and x not in (y, other))
     moved = [*corners[:index], [x, other], *corners[index + 1:]]
     dotted = draws.below(2)
     wrong = [str(number) for number in (-y, -other, x) if number not in (y, other)]
@@ -175,7 +172,7 @@ def _peak(draws: Draws) -> Twin:
     first, second = ranked[:2]
     gap = sign * (corners[first][1] - corners[second][1])
     other = corners[first][1] + sign
-    _need(1 <= gap <= 2 and plot["y"][0] <= other <= plot["y"][1])
+    need(1 <= gap <= 2 and plot["y"][0] <= other <= plot["y"][1])
     moved = [*corners[:second], [corners[second][0], other], *corners[second + 1:]]
     dotted = draws.below(2)
     right = corners[first][0], corners[second][0]
@@ -187,7 +184,7 @@ def _peak(draws: Draws) -> Twin:
 
 
 def _wave(draws: Draws) -> tuple[Plot, Curve]:
-    plot = _plane(draws, (7, 9), (4, 6))
+    plot = _plane(draws, (7, 8), (5, 6))
     period = draws.choice((4, 6, 8))
     return plot, {"type": "wave", "peak": between(draws, -2, 2), "period": period, "mean": between(draws, -1, 1),
                   "amplitude": between(draws, 1, 4)}
@@ -197,9 +194,9 @@ def _amplitude(draws: Draws) -> Twin:
     plot, wave = _wave(draws)
     amplitude, mean = wave["amplitude"], wave["mean"]
     other = amplitude + draws.choice((-1, 1))
-    _need(other >= 1 and max(amplitude, other) + abs(mean) < plot["y"][1])
-    mistakes = [number for number in (2 * amplitude, 2 * other, amplitude + mean, other + mean) if number > 0]
-    wrong = tuple(str(number) for number in draws.shuffled(mistakes)) + near(draws, amplitude, other, lowest=1)
+    need(other >= 1 and max(amplitude, other) + abs(mean) < plot["y"][1])
+    wrong = typical(draws, 2 * amplitude, 2 * other, amplitude + mean, other + mean) if draws.below(2) else ()
+    wrong += near(draws, amplitude, other, lowest=1)
     return Twin(_with(plot, wave), _with(plot, {**wave, "amplitude": other}), "What is the amplitude of the wave?",
                 str(amplitude), str(other), wrong, "Give a whole number.")
 
@@ -208,9 +205,10 @@ def _period(draws: Draws) -> Twin:
     plot, wave = _wave(draws)
     period = wave["period"]
     other = other_than(draws, [p for p in (3, 4, 5, 6, 7, 8) if abs(p - period) <= 2], period)
-    _need(wave["amplitude"] >= 2 and wave["amplitude"] + abs(wave["mean"]) < plot["y"][1])
-    mistakes = [period // 2, other // 2, 2 * period, 2 * other]
-    wrong = tuple(str(number) for number in draws.shuffled(mistakes)) + near(draws, period, other, lowest=2)
+    need(wave["amplitude"] >= 2 and wave["amplitude"] + abs(wave["mean"]) < plot["y"][1])
+    # Two peaks are in sight, both on grid lines.
+    need(all(wave["peak"] - one > plot["x"][0] or wave["peak"] + one < plot["x"][1] for one in (period, other)))
+    wrong = typical(draws, period // 2, other // 2, 2 * period, 2 * other) + near(draws, period, other, lowest=2)
     return Twin(_with(plot, wave), _with(plot, {**wave, "period": other}),
                 "What is the period of the wave, in units of x?", str(period), str(other), wrong,
                 "Give a whole number.")
@@ -220,10 +218,10 @@ def _crossing(draws: Draws) -> Twin:
     plot = _plane(draws)
     x, y = _point_of(draws, plot)
     kept, moved = draws.choice(_SLOPES), draws.choice(_SLOPES)
-    _need(abs(kept - moved) >= 1)
+    need(abs(kept - moved) >= 1)
     other_x = x + draws.choice((-2, -1, 1, 2))
     other_y = y + kept * (other_x - x)
-    _need(other_y == round(other_y) and _inside(plot, other_x, other_y))
+    need(other_y == round(other_y) and _inside(plot, other_x, other_y))
     fixed = _line(kept, y - kept * x)
     twins = [_with(plot, fixed, _line(moved, level - moved * at)) for at, level in ((x, y), (other_x, other_y))]
     if draws.below(2):
@@ -254,11 +252,11 @@ def _equation(draws: Draws) -> Twin:
     a = draws.choice((0.5, 1, 2) if shape != "line" else (0.5, 1, 2, 3)) * draws.choice((1, -1))
     if shape == "line":
         h, other = 0, (0, k + draws.choice((-2, -1, 1, 2)))
-        _need(k and other[1] and _inside(plot, *other))
+        need(k and other[1] and _inside(plot, *other))
     else:
         a = abs(a) if k <= 0 else -abs(a)
         other = _shifted(draws, plot, h, k)
-        _need(h and k and all(other))
+        need(h and k and all(other))
 
     def curve(h: int, k: int) -> Curve:
         return {"line": _line(a, k), "parabola": _parabola(a, h, k),
@@ -280,7 +278,7 @@ def _monotone(draws: Draws) -> Twin:
     h, k = _point_of(draws, plot)
     other = h + draws.choice((-2, -1, 1, 2))
     a = draws.choice((0.5, 1)) * (-1 if k > 0 else 1)
-    _need(_inside(plot, other, k, 2))
+    need(_inside(plot, other, k, 2))
     rising = bool(draws.below(2))
     sign, opposite = (">", "<") if (a > 0) == rising else ("<", ">")
     mistakes = [f"x {opposite} {h}", f"x {opposite} {other}", f"x {sign} {k}", f"x {sign} {h - 3}"]

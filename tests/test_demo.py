@@ -10,6 +10,8 @@ import experiments.cli_demo
 import experiments.demo_photos
 from experiments.cli import main
 from experiments.cli_demo import SEEDS
+from experiments.demo_swap import MODELS, N_CASES, N_PAIRS
+from experiments.swap_cells import INSTRUCTION, TRIGGER
 from rekey.records import Item, from_json
 from rekey.store import read_json, read_jsonl
 
@@ -45,6 +47,32 @@ def test_the_page_holds_every_question_and_all_of_its_pictures(demo):
     assert set(pictures) == {"data:"}
     for link in re.findall(r'href="([^"]+)"', page):
         assert (demo / link).exists()
+
+
+def test_two_models_that_answer_alike_are_told_apart_by_whether_they_look_again(demo):
+    trials = read_jsonl(demo / "swap" / "trials" / "trials.jsonl")
+    defaults = {"place": None, "kept": 1.0, "regime": "recompute", "history": "kept", "phrase": ""}
+
+    def answers(model: str, image: str, **cell: object) -> list[bool]:
+        """By hand, from the lines: which trials of a cell end in the letter of the image seen."""
+        chosen = [line for line in trials if line["model"] == model and line["cell"].get("image", "b") == image
+                  and all(line["cell"].get(name, default) == cell.get(name, default)
+                          for name, default in defaults.items())]
+        assert len(chosen) == N_PAIRS
+        return [line["second"]["text"].rpartition("</think>")[2].strip() == line["pair"][f"answer_{image}"]
+                for line in chosen]
+
+    looks, repeats = MODELS
+    for model in MODELS:
+        assert all(answers(model, "a", place="base")) and all(answers(model, "b", place="base"))
+    for place, phrase in (("reasoning", TRIGGER), ("user turn", INSTRUCTION)):
+        assert sum(answers(looks, "b", place=place, phrase=phrase)) >= N_PAIRS - 2
+        assert sum(answers(repeats, "b", place=place, phrase=phrase)) == 0
+        assert all(answers(repeats, "a", place=place, phrase=phrase))            # the null swap changes nothing
+    assert sum(answers(repeats, "b", place="reasoning", phrase=TRIGGER, kept=0.25)) >= N_PAIRS - 2
+    page = (demo / "index.html").read_text(encoding="utf-8")
+    assert "Words, or a look?" in page and f"<td>{N_PAIRS} of {N_PAIRS}</td>" in page
+    assert len(list((demo / "swap" / "cases").glob("scenes*.html"))) == N_CASES
 
 
 def test_two_models_with_equal_scores_are_told_apart(demo):
