@@ -2,7 +2,7 @@
 
     table = swap_controls(Path("demo/swap"))
 
-    demo/swap/pairs/                        24 pairs of drawn scenes
+    demo/swap/pairs/                        16 pairs of drawn scenes
     demo/swap/trials/trials.jsonl           what was tried on both models, a line each
     demo/swap/main, multiturn, retention/   table.md, table.csv, figure.png of the three experiments
     demo/swap/cases/                        some trials to read, with what they attended to
@@ -29,7 +29,7 @@ from experiments.plot import PlotJob, plot
 from probes.backends import ModelSpec
 from rekey.errors import Interrupted
 
-N_PAIRS, N_TRACED, SEED = 24, 3, 1
+N_PAIRS, N_TRACED, SEED = 16, 2, 1
 N_CASES = 12
 MODELS = ("control:grounded", "control:anchored")
 MAX_NEW_TOKENS = 64

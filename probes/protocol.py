@@ -125,10 +125,14 @@ def continue_cells(vlm: LocalVLM, continuations: Sequence[Continuation], setting
             number += 1
     # Cells that are steered alike go together, whatever pair they belong to.
     todo = [item for _, alike in _grouped(todo, lambda item: item.alike) for item in alike]
-    batches = [batch for batch in _batches(todo, rows_at_once if vlm.croppable else 1)
-               if any(wanted(item.case.pair, item.cell) for item in batch)]
-    waiting = [item for batch in batches for item in batch]
-    decoder = _Decoder(vlm, settings, sampling_of(vlm, settings), firsts, waiting)
+    batches = []
+    for batch in _batches(todo, rows_at_once if vlm.croppable else 1):
+        if any(wanted(item.case.pair, item.cell) for item in batch):
+            batches.append(batch)
+        else:
+            for item in batch:
+                item.done = True
+    decoder = _Decoder(vlm, settings, sampling_of(vlm, settings), firsts, todo)
     for batch in batches:
         for item, result in zip(batch, decoder.decode(batch)):
             said[item.number] = result
@@ -168,19 +172,20 @@ class _Decoder:
     """Decodes batches of cells; gives each the state of what it shares with its pair's first answer.
 
     A pair's states are made when the first of its cells is decoded and go with the last, so that the memory follows
-    from the rows of a batch.  firsts: by pair, the ids of its first answer.  waiting: all cells to come.
+    from the rows of a batch.  firsts: by pair, the ids of its first answer.  planned: all cells; those that are not
+    wanted are done from the start.
     """
 
     vlm: LocalVLM
     settings: Settings
     sampling: Sampling
     firsts: dict[str, Sequence[int]]
-    waiting: list[_Todo]
+    planned: list[_Todo]
     work: Work = field(default_factory=Work)
 
     def __post_init__(self) -> None:
         self.work.one_by_one = sum(len(item.row.prompt) + len(item.case.prompt_a) * item.cell.continues
-                                   for item in self.waiting)
+                                   for item in self.planned if not item.done)
 
     def decode(self, batch: list[_Todo]) -> list[Said]:
         """Read what is a cell's own and let it go on; a batch too large for the memory is halved."""
@@ -193,7 +198,7 @@ class _Decoder:
                 item.done = True
             return [Said(item.case, item.cell, item.row, generation_of(self.vlm, item.row, out, len(batch)))
                     for item, out in zip(batch, decoded)]
-        for item in self.waiting:
+        for item in self.planned:
             item.state = None
         torch.cuda.empty_cache()
         if len(batch) == 1:
@@ -220,17 +225,22 @@ class _Decoder:
         """States for the pairs of a batch, for what is still to come of them as well, at the cost of reading a first
         answer once for each image and regime."""
         pairs = {item.case.pair.pair_id for item in batch if item.state is None}
-        missing = [item for item in self.waiting if item.case.pair.pair_id in pairs and item.alike == batch[0].alike
-                   and not item.done]
-        for (pair_id, regime, side), items in _grouped(missing, lambda item: (
+        planned = [item for item in self.planned if item.case.pair.pair_id in pairs and item.alike == batch[0].alike]
+        for (pair_id, regime, side), items in _grouped(planned, lambda item: (
                 item.case.pair.pair_id, item.cell.regime if item.cell.continues else "recompute", item.cell.image)):
+            if all(item.done for item in items):
+                continue
             case, said = items[0].case, self.firsts[pair_id]
             whole = case.prompt(side).then(said)
-            # One token at least is left to read, which gives the logits.
-            cuts = [min(_n_common(whole, item.row.prompt), len(item.row.prompt) - 1) for item in items]
-            for item, state in zip(items, _states(self.vlm, case.prompt_a.then(said), whole.images, regime, cuts)):
-                item.state = replace(state, logits=None)        # read anew, with what is the cell's own
-            self.work.read += max(cuts) + sum(len(item.row.prompt) - cut for item, cut in zip(items, cuts))
+            # What is done is cut for as well: how much is read at once decides the last bits, and must not depend on
+            # where a run stopped.
+            cuts = [n_shared(whole, item.row, item.cell) for item in items]
+            states = _states(self.vlm, case.prompt_a.then(said), whole.images, regime, cuts)
+            self.work.read += max(cuts)
+            for item, state, cut in zip(items, states, cuts):
+                if not item.done:
+                    item.state = replace(state, logits=None)        # read anew, with what is the cell's own
+                    self.work.read += len(item.row.prompt) - cut
             if regime == "splice":
                 self.work.read += whole.image_end
 
@@ -244,13 +254,14 @@ def _states(vlm: LocalVLM, read: Prompt, images: Sequence[EncodedImage], regime:
     return prefixes(vlm, read if regime == "none" else read.with_images(images), cuts)
 
 
-def _n_common(one: Prompt, other: Prompt) -> int:
-    """Tokens at the start that are the same, group codes included."""
-    n = next((n for n, pair in enumerate(zip(one.ids, other.ids)) if pair[0] != pair[1]),
-             min(len(one), len(other)))
-    while one.codes[:n] != other.codes[:n]:
-        n -= 1
-    return n
+def n_shared(first: Prompt, row: Row, cell: Cell) -> int:
+    """Tokens at the start of a row that are read with the first answer, ids and group codes being the same.
+
+    One token at least is left, which gives the logits; where attention is steered, all from the phrase on.
+    """
+    limit = min(len(first), len(row.prompt) - 1, row.t_phrase if cell.log_bias else len(row.prompt))
+    return next((n for n in range(limit) if (first.ids[n], first.codes[n]) != (row.prompt.ids[n], row.prompt.codes[n])),
+                limit)
 
 
 def generation_of(vlm: LocalVLM, row: Row, out: Decoded, batch_size: int) -> Generation:

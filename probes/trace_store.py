@@ -154,14 +154,14 @@ def write_trace(folder: Path, trace: TrialTrace) -> Path:
               "layers": list(attention.layers), "n_layers": attention.n_layers,
               "n_image_tokens": attention.n_image_tokens, "n_region_tokens": attention.n_region_tokens,
               "t_swap": attention.t_swap, "n_images": len(attention.images)}
-    arrays = {name: getattr(attention, name).astype(np.float32) for name in _PER_STEP
+    arrays = {name: np.asarray(getattr(attention, name), np.float32) for name in _PER_STEP
               if getattr(attention, name) is not None}
     if len(attention.images) == 1:       # it is `scores` once more, a seventh of the file
         del arrays["images"]
     if not attention.n_region_tokens:
         del arrays["region"]
-    arrays |= {f"map_{name}": weights.astype(np.float32) for name, weights in trace.maps.items()}
-    arrays["query_index"] = attention.query_index.astype(np.int64)
+    arrays |= {f"map_{name}": np.asarray(weights, np.float32) for name, weights in trace.maps.items()}
+    arrays["query_index"] = np.asarray(attention.query_index, np.int64)
     texts = json.dumps(trace.texts, ensure_ascii=False)
     folder.mkdir(parents=True, exist_ok=True)
     path = trace_path(folder, trace.key)

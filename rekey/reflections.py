@@ -1,4 +1,4 @@
-"""Where a reasoning text turns back on itself, and where it says that it looks again (VisualSwap, Sec. 5).
+"""Where a reasoning text turns back on itself, and where it says that it looks again (VisualSwap, Sec. 6).
 
     for found in find_reflections("It has 5 sides. Wait, let me check the figure again. It has 6."):
         found.text, found.visual                        # "Wait, let me check the figure again.", True
@@ -33,25 +33,28 @@ class Reflection:
 def find_reflections(text: str) -> list[Reflection]:
     """The sentences of a text that turn back on what was said before, in order."""
     found = []
+    doubts = False
     for start, end in sentences(text):
         sentence = text[start:end]
         own = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), sentence)         # what others are quoted with is theirs
-        visual = looks_again(own)
+        visual = looks_again(own, doubts)
         if visual or turns_back(own):
             found.append(Reflection(start, end, sentence, visual))
+        doubts = bool(_DOUBTS.search(own))
     return found
 
 
-def looks_again(sentence: str) -> bool:
-    """Whether a sentence says that the picture is looked at again."""
-    hesitates, reason = bool(_STOPS.match(sentence)), bool(_REASON.search(sentence))
-    return any(_looks_again(clause, hesitates, reason) or _looks_again_in_chinese(clause)
+def looks_again(sentence: str, doubted: bool = False) -> bool:
+    """Whether a sentence says that the picture is looked at again.  doubted: the sentence before it doubts."""
+    stops = doubted or bool(_STOPS.match(sentence))
+    to_be_sure = bool(_TO_BE_SURE.search(sentence))
+    return any(_looks_again(clause, stops, to_be_sure) or _looks_again_in_chinese(clause)
                for clause in _CLAUSE_END.split(sentence))
 
 
 def turns_back(sentence: str) -> bool:
     """Whether a sentence hesitates, doubts, or does something again."""
-    if any(pattern.search(sentence) for pattern in (_HESITATES, _WAITS_INSIDE, _DOUBTS, _CHINESE_TURN)):
+    if any(pattern.search(sentence) for pattern in (_STOPS, _WAITS_INSIDE, _DOUBTS, _CHINESE_TURN)):
         return True
     for intent in _INTENT.finditer(sentence):
         meant = sentence[intent.end():intent.end() + _REACH]
@@ -64,8 +67,8 @@ def turns_back(sentence: str) -> bool:
 
 _STOP = re.compile(r"[.!?\u2026]+|[\u3002\uff01\uff1f]+|\n+")
 _CLOSING = re.compile(r"[\"'\u201d\u2019)\]}*_\u300d\uff09]*")
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|figs?|eqs?|eqn|approx|resp|no|nos|pp?|sec|dr|mrs?|ms|st|ca|etc|deg|"
-                           r"min|max|avg)|\\left|\\right)\Z", re.IGNORECASE)
+_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|figs?|eqs?|eqn|approx|resp|no|nos|pp?|sec|dr|mrs?|ms|st|ca|etc|"
+                           r"deg|min|max|avg)|\\left|\\right)\Z", re.IGNORECASE)
 _NEVER_LAST = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mrs?|ms)|\\left|\\right)\Z", re.IGNORECASE)
 _INTERJECTION = re.compile(r"\W*(?:(?:but|oh|no|okay|ok|so|wait|hmm+|h?mm+|hold on|hang on|a (?:minute|second|moment)|"
                            r"等等|等一下|等下|嗯+|不对|且慢)\W*){1,6}", re.IGNORECASE)
@@ -133,9 +136,11 @@ _CLAUSE_END = re.compile(r"[,;:\uff0c\uff1b\uff1a\u3001\u2014\u2013?!\u3002\uff1
 
 _PICTURE = re.compile(
     r"\b(?:image|picture|figure|diagram|photo|photograph|graph|chart|plot|drawing|illustration|scene|screenshot|sketch|"
-    r"map|visuals?|legend|[xy]-axis|(?:visual|original|given) (?:information|details?|evidence|content|input|data))s?\b"
-    # The image of a point under a reflection, the graph of a function, are no pictures that are looked at.
-    r"(?! of (?:the )?(?:points?|function|line|set|vertex|vertices|segment|triangle|[a-zA-Z]['(]|[A-Z]\b|[fgy]\b|\$|\\))",
+    r"map|video|frame|visual|legend|[xy]-axis|"
+    r"(?:visual|original|given) (?:information|details?|evidence|content|input|data))s?\b"
+    # The image of a point under a reflection, the graph of a function: these are not looked at.
+    r"(?! of (?:the )?(?:points?|function|line|set|vertex|vertices|segment|triangle|[a-zA-Z]['(]|[A-Z]\b|[fgy]\b|"
+    r"\$|\\))",
     re.IGNORECASE)
 _TEXT = re.compile(
     r"\b(?:calculations?|computations?|arithmetic|math|question|problem|prompt|answers?|options?|choices?|equations?|"
@@ -147,40 +152,45 @@ _AGAIN = re.compile(
     r"\b(?:again|once more|one more time|another time|a second time|(?:another|second|closer|fresh|better) "
     r"(?:look|glance|peek|view|inspection|examination)|more (?:closely|carefully|thoroughly)|look(?:ing)? closer|"
     r"closer at|back (?:at|to|over))\b", re.IGNORECASE)
-_REASON = re.compile(r"\b(?:to (?:be (?:\w+ )?sure|make sure|(?:double-?check|verify|confirm)(?: (?:this|that|it))?\s*"
-                     r"(?:[.,!]|\Z))|before (?:I |we )?(?:answer|conclud|decid|respond|finali[sz]|giv)\w*)",
-                     re.IGNORECASE)
+_TO_BE_SURE = re.compile(
+    r"\b(?:to (?:be (?:\w+ )?sure|make sure|(?:double-?check|verify|confirm)(?: (?:this|that|it))?\s*(?:[.,!]|\Z))|"
+    r"before (?:I |we )?(?:answer|conclud|decid|respond|finali[sz]|giv)\w*)", re.IGNORECASE)
 _INTENT = re.compile(
     r"\b(?:let me|let us|let's|let\u2019s|lemme|(?:I|we)(?:['\u2019]ll| will| should| need to| want to| have to| must| "
     r"can|['\u2019]d better| had better|['\u2019]d like to| would like to|['\u2019]m going to| am going to| ought to|"
     r" better)|(?:is|be) worth|(?:need|have|better|best|good|wise) to)"
     r"(?: (?:just|also|quickly|carefully|go and|try to|now|maybe|perhaps|really|at least)){0,2} ", re.IGNORECASE)
 _OWN = re.compile(r"\b(?:I|we|let me|let us|let's|let\u2019s|lemme|worth|my)\b", re.IGNORECASE)
-_OTHERS = re.compile(r"\b(?:you|user|they|he|she|someone|people|students?|reader|viewer|wants? (?:me|us)|asks? (?:me|us)|"
-                     r"asked|told)\b", re.IGNORECASE)
-_OPENS_CLAUSE = re.compile(r"\W*(?:(?:and|but|so|now|then|wait|hmm+|okay|ok|oh|no|yes|actually|upon|on|after|by|when|to|"
-                           r"a|an|the|just|first|hold|taking|having|with|from|maybe|perhaps|double)\W+){0,4}\Z",
-                           re.IGNORECASE)
+_OTHERS = re.compile(
+    r"\b(?:you|user|they|he|she|someone|people|students?|reader|viewer|wants? (?:me|us)|asks? (?:me|us)|asked|told)\b",
+    re.IGNORECASE)
+_OPENS_CLAUSE = re.compile(
+    r"\W*(?:(?:and|but|so|now|then|wait|hmm+|okay|ok|oh|no|yes|actually|upon|on|after|by|when|to|a|an|the|just|first|"
+    r"taking|having|with|from|maybe|perhaps)\W+){0,4}\Z", re.IGNORECASE)
 
 _RETURNS = re.compile(
     r"\b(?:re-?(?:check|examin|inspect|verif|count|measur|evaluat|assess|analy[sz]|look|view|observ|stud|scan|read)"
     r"(?:e|es|ed|ing|y|ies|ied|ying|ation|s)?|double[- ]?check(?:ing|ed)?|cross-?check(?:ing|ed)?|revisit(?:ing|ed)?|"
     r"(?:go|going|went|come|coming|turn|turning|refer|referring|get|getting) back|return(?:ing|ed)? to)\b",
     re.IGNORECASE)
-_VERIFIES = re.compile(r"(?:verify|confirm|validate|compare|make sure|check (?:this|that|it|my)\b|zoom in)", re.IGNORECASE)
+_VERIFIES = re.compile(r"(?:verify|confirm|validate|compare|make sure|check (?:this|that|it|my)\b|zoom in)",
+                       re.IGNORECASE)
 _LOOKS = re.compile(
     r"\b(?:look(?:ed|ing)?|peek(?:ed|ing)?|glanc(?:e|ed|ing)|zoom(?:ed|ing)?|check(?:ed|ing)?|examin(?:e|ed|ing|ation)|"
     r"inspect(?:ed|ing|ion)?|stud(?:y|ied|ying)|scan(?:ned|ning)?|view(?:ed|ing)?|observ(?:e|ed|ing)|"
     r"review(?:ed|ing)?|count(?:ed|ing)?|measur(?:e|ed|ing)|read(?:ing)?|focus(?:ed|ing)?|analy[sz](?:e|ed|ing)|"
     r"verif(?:y|ied|ying)|confirm(?:ed|ing)?|consult(?:ed|ing)?|compar(?:e|ed|ing)|see)\b",
     re.IGNORECASE)
+_TAKES_A_LOOK = re.compile(r"(?:take|have) (?:a |an |another |one )?(?:\w+ ){0,2}(?:look|glance|peek)\b", re.IGNORECASE)
+_BEFORE_A_LOOK = re.compile(r"\b(?:closer|second|another|fresh|careful|more|quick|better|further|back) ?\Z",
+                            re.IGNORECASE)
 _BARE_LOOK = re.compile(r"\b(?:look(?:ing|ed)?|peek(?:ed|ing)?|glanc(?:e|ed|ing)|zoom(?:ed|ing)?|"
                         r"closer (?:inspection|examination))\b(?! (?:for|like|up|into|similar|as|so|the same))",
                         re.IGNORECASE)
 
 
-def _looks_again(clause: str, hesitates: bool, reason: bool) -> bool:
-    """hesitates, reason: what the whole sentence opens with, or ends in: "wait", "to be sure"."""
+def _looks_again(clause: str, stops: bool, to_be_sure: bool) -> bool:
+    """stops: the sentence opens with "wait"; to_be_sure: it says why one looks."""
     if _OTHERS.search(clause):
         return False
     again = bool(_AGAIN.search(clause))
@@ -188,31 +198,25 @@ def _looks_again(clause: str, hesitates: bool, reason: bool) -> bool:
         if _by_speaker(clause, verb.start()) and _at_picture(clause, verb.end()):
             return True
     for intent in _INTENT.finditer(clause):
-        meant = _VERIFIES.match(clause, intent.end())
-        if meant and _at_picture(clause, meant.end()):
+        if (meant := _VERIFIES.match(clause, intent.end())) and _at_picture(clause, meant.end()):
             return True
         meant = _LOOKS.match(clause, intent.end()) or _TAKES_A_LOOK.match(clause, intent.end())
-        if meant and (again or hesitates or reason) and _at_picture(clause, meant.end()):
+        if meant and (again or stops or to_be_sure) and _at_picture(clause, meant.end()):
             return True
-    if not again:
+    if not (again or stops):
         return False
     for verb in _LOOKS.finditer(clause):
         if verb[0].lower() != "see" and _by_speaker(clause, verb.start()) and _at_picture(clause, verb.end()):
             return True
-    return any(_by_speaker(clause, verb.start()) and not _TEXT.search(clause, verb.end(), verb.end() + _REACH)
-               for verb in _BARE_LOOK.finditer(clause))
-
-
-_TAKES_A_LOOK = re.compile(r"(?:take|have) (?:a |an |another |one )?(?:\w+ ){0,2}(?:look|glance|peek)\b", re.IGNORECASE)
+    return again and any(_by_speaker(clause, verb.start())
+                         and not _TEXT.search(clause, verb.end(), verb.end() + _REACH)
+                         for verb in _BARE_LOOK.finditer(clause))
 
 
 def _by_speaker(clause: str, at: int) -> bool:
-    """Whether the verb at a place of a clause is the speaker's: "I", "let me" stand before it, or it opens the clause."""
+    """Whether the verb at a place of a clause is the speaker's: behind "I" or "let me", or it opens the clause."""
     before = clause[max(0, at - _REACH):at]
-    return bool(_OWN.search(before) or _OPENS_CLAUSE.match(_NOUN_PHRASE.sub("", before)))
-
-
-_NOUN_PHRASE = re.compile(r"\b(?:closer|second|another|fresh|careful|more|quick|better|further|back) ?\Z", re.IGNORECASE)
+    return bool(_OWN.search(before) or _OPENS_CLAUSE.match(_BEFORE_A_LOOK.sub("", before)))
 
 
 def _at_picture(clause: str, verb_end: int) -> bool:
@@ -225,18 +229,19 @@ def _at_picture(clause: str, verb_end: int) -> bool:
 
 
 _STOPS = re.compile(
-    r"\W*(?:(?:but|oh|no|so|and|hmm+|okay|ok)\W+){0,3}(?:wait\b(?=\W*\Z|[^\w\s]|\s+(?:a (?:minute|second|moment|sec)|no|"
+    r"\A\W*(?:(?:but|oh|no|so|and|hmm+|okay|ok)\W+){0,3}(?:wait\b(?=\W*\Z|[^\w\s]|\s+(?:a (?:minute|second|moment)|no|"
     r"but|is|maybe|let|I|actually|that|this|if|what|did|how|so|are|the)\b)|hold on\b|hang on\b|on second thoughts?\b|"
     r"actually\W*,|(?:scratch|strike) that\b|not so fast\b|one moment\b)", re.IGNORECASE)
-_HESITATES = re.compile(_STOPS.pattern, re.IGNORECASE)
 _WAITS_INSIDE = re.compile(r"(?:[,;:.\u2014\u2013(-]\s?|\b(?:but|no|oh|hmm+),? )wait[,.!\u2026]", re.IGNORECASE)
 _DOUBTS = re.compile(
     r"\b(?:(?:is|was|are|does|do) (?:that|this|it|these|my \w+|the answer)(?: (?:really|actually|all|even|seem|look))? "
-    r"(?:right|correct|true|accurate|make sense|possible)\b[^?]{0,40}\?|(?:am I|are we) (?:\w+ )?(?:sure|certain|missing)|"
+    r"(?:right|correct|true|accurate|make sense|possible)\b[^?]{0,40}\?|"
+    r"(?:am I|are we) (?:\w+ )?(?:sure|certain|missing)|"
     r"did I (?:mis|make|count|read|get|miss|forget|overlook|see|mix)|(?:could|might|may) (?:I|we) (?:have|be) |"
     r"(?:I|we) (?:may|might|could|must) (?:have|be) (?:mis\w+|wrong|mistaken|made|over\w+|counted|confus\w+|mixed)|"
     r"(?:I|we) (?:made|was making|were making) an? (?:\w+ )?(?:mistake|error)|"
-    r"(?:I|we) (?:was|were|am|are) (?:wrong|mistaken)|(?:I|we) (?:misread|miscounted|misjudged|overlooked|misinterpreted)|"
+    r"(?:I|we) (?:was|were|am|are) (?:wrong|mistaken)|"
+    r"(?:I|we) (?:misread|miscounted|misjudged|overlooked|misinterpreted)|"
     r"that(?:'s|\u2019s| is) (?:not (?:right|correct)|wrong|incorrect)|"
     r"(?:that|this) (?:doesn't|doesn\u2019t|does not|can't|can\u2019t|cannot) (?:seem|be|make|look|add) "
     r"(?:right|correct|sense|up))", re.IGNORECASE)

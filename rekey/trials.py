@@ -197,7 +197,8 @@ def grade_trial(trial: SwapTrial, texts: dict[str, str], parser: Parser = "stric
     cot = trial.settings.get("prompt") == "cot"
     said, how = read_said(trial.second.text, trial.second.finish, pair.options, parser, cot)
     if said is None and how == "nothing" and cell.place in ("reasoning", "natural", "answer"):
-        whole = kept_text(trial, texts) + cell.phrase + trial.second.text
+        # In a line of its own: an answer of one letter, "A", would run into the phrase.
+        whole = f"{kept_text(trial, texts)}\n{cell.phrase}{trial.second.text}"
         said, how = read_said(whole, trial.second.finish, pair.options, parser, cot)
     if said is None:
         return GradedTrial(trial, None, how, "truncated" if how == OUT_OF_TOKENS else "unparsed", None)
