@@ -66,7 +66,7 @@ class ReportedErrors:
             if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
                 click.echo(f"{name}: {error.filename}: {error.strerror}; give another path", err=True)
                 ctx.exit(EXIT_INPUT)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
             click.echo(f"{name}: {error.strerror}: {error.filename or 'while writing'}; make room (or get access) and "
                        "run the same line again", err=True)

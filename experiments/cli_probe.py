@@ -34,6 +34,7 @@ from rekey.evaluate import Settings
 from rekey.trials import Cell, GradedTrial, SwapTrial, grade_all, read_trials
 
 REGIMES = ("recompute", "splice", "none")
+MOST_LAYERS = 1000
 DEFAULT_CONDITIONS = "base,probe,multi-turn,stripped"
 
 
@@ -159,7 +160,7 @@ def layer_numbers(given: str | None) -> tuple[int, ...]:
     for part in given.split(",") if given else ():
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if last < first:
+        if last < first or last >= MOST_LAYERS:
             raise InputError(f"--steer-layers: {part!r}; expected numbers and ranges from 0, such as 10-20,25")
         found |= set(range(first, last + 1))
     return tuple(sorted(found))

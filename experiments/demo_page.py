@@ -54,8 +54,9 @@ def write_demo_page(out: Path, slots: dict[str, ImageSlots], seeds: tuple[int, .
 
 def _swapped(out: Path, table: Sequence[Sequence[str]]) -> dict:
     """What the page shows of the swap experiments."""
-    return {"table": table, "figures": {name: _data_url(out / "swap" / name / "figure.png")
-                                        for name in ("retention", "multiturn")}}
+    folder = out / "swap"
+    return {"table": table, "n_pairs": len(read_jsonl(folder / "pairs" / "pairs.jsonl")),
+            "figures": {name: _data_url(folder / name / "figure.png") for name in ("retention", "multiturn")}}
 
 
 def _data_url(path: Path) -> str:

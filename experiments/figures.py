@@ -48,9 +48,9 @@ def color_of(name: str, index: int) -> str:
 
 
 def in_lines(name: str, width: int = 18) -> str:
-    """A name broken into lines at spaces, and after colons, slashes and hyphens."""
+    """A name broken into lines at spaces, after colons, slashes and hyphens, and within words that are too long."""
     lines = [""]
-    for part in re.findall(r"[^\s:/_-]*[\s:/_-]?", name):
+    for part in re.findall(rf"[^\s:/_-]{{0,{width - 1}}}[\s:/_-]?", name):
         if lines[-1] and len((lines[-1] + part).rstrip()) > width:
             lines.append("")
         lines[-1] += part

@@ -68,7 +68,7 @@ class ProbeJob:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a run.  problems: pairs that cannot be used, a line each."""
+    """What came of a run.  failures: a line for each pair and reason; problems: for each pair that cannot be used."""
 
     n_trials: int
     n_resumed: int
@@ -78,6 +78,9 @@ class Summary:
     n_read: int
     n_one_by_one: int
     """Tokens read before anything was said, and what every trial read alone would have taken."""
+    n_failed: int
+    n_cut: int
+    """First answers that ran out of tokens: what continues them continues an unfinished thought."""
 
 
 def trials_file(out: Path) -> Path:
@@ -134,9 +137,19 @@ def _probe(job: ProbeJob, progress: Callable[[int, int], None], stop: threading.
             progress(n_before + len(new), n_mine)
     if n_before + len(new) < n_mine:
         raise Interrupted(f"{n_before + len(new)} of {n_mine} trials done")
-    failures = tuple(f"{trial.pair.pair_id}, {trial.cell.condition}: {trial.error}" for trial in new if trial.error)
-    return Summary(n_mine, n_before, sum(trial.skipped is not None for trial in new), failures, tuple(problems), n_read,
-                   n_one_by_one)
+    n_cut = sum(trial.cell == FIRST and trial.second is not None and trial.second.finish == "length" for trial in new)
+    return Summary(n_mine, n_before, sum(trial.skipped is not None for trial in new), _failures(new), tuple(problems),
+                   n_read, n_one_by_one, sum(trial.error is not None for trial in new), n_cut)
+
+
+def _failures(trials: Sequence[SwapTrial]) -> tuple[str, ...]:
+    """A line for each pair and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for trial in trials:
+        if trial.error is not None:
+            found.setdefault((trial.pair.pair_id, trial.error), []).append(trial.cell.condition)
+    return tuple(f"{pair}, {conditions[0] if len(conditions) == 1 else f'{len(conditions)} trials'}: {error}"
+                 for (pair, error), conditions in found.items())
 
 
 @dataclass(frozen=True)
@@ -285,9 +298,12 @@ def _trial(vlm: LocalVLM, group: _Group, said: Said) -> SwapTrial:
 def report_lines(summary: Summary) -> list[str]:
     """What a person should know of a run, a line each."""
     lines = [f"{summary.n_trials} trials: {summary.n_resumed} done before, "
-             f"{summary.n_trials - summary.n_resumed - len(summary.failures)} now, {len(summary.failures)} failed"
+             f"{summary.n_trials - summary.n_resumed - summary.n_failed} now, {summary.n_failed} failed"
              + (f", {summary.n_skipped} with nothing to do" if summary.n_skipped else "")]
     if summary.n_read:
         lines.append(f"read {summary.n_read:,} tokens before the answers; one by one the trials would have taken "
                      f"{summary.n_one_by_one:,} ({summary.n_one_by_one / summary.n_read:.1f} times as many)")
+    if summary.n_cut:
+        lines.append(f"warning: {summary.n_cut} first answers ran out of tokens, so that their trials continue an "
+                     "unfinished thought; give more --max-new-tokens")
     return lines

@@ -36,7 +36,14 @@ def controls_of(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 def multi_turn_cells(instruction: str = INSTRUCTION, histories: Sequence[str] = ("kept", "stripped"),
                      regime: str = "recompute") -> tuple[Cell, ...]:
     """The user asks to look again: all of the first answer is kept, its thought is stripped, or it is removed."""
-    return tuple(Cell("user turn", "b", regime, phrase=instruction, history=history) for history in histories)
+    return tuple(Cell("user turn", "b", regime, phrase=said(instruction), history=history) for history in histories)
+
+
+def said(instruction: str) -> str:
+    """What a user says.  Raises InputError where that is nothing."""
+    if not instruction.strip():
+        raise InputError("--instruction: is empty; expected what the user says")
+    return instruction
 
 
 def decomposition(trigger: str = TRIGGER, instruction: str = INSTRUCTION) -> dict[str, Cell]:
@@ -48,7 +55,7 @@ def decomposition(trigger: str = TRIGGER, instruction: str = INSTRUCTION) -> dic
         "position: the phrase after the answer": Cell("answer", phrase=trigger),
         "turn boundary: the phrase in a turn of its own": Cell("new turn", phrase=trigger),
         "role: the user says the phrase": Cell("user turn", phrase=trigger),
-        "role and wording: multi-turn": Cell("user turn", phrase=instruction),
+        "role and wording: multi-turn": Cell("user turn", phrase=said(instruction)),
         "thought stripped": Cell("user turn", phrase=instruction, history="stripped"),
         "answer removed": Cell("user turn", phrase=instruction, history="removed"),
     }

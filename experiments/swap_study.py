@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -146,7 +147,7 @@ class SwapStudy:
         for line in report_lines(summary):
             click.echo(f"  {line}")
         list_failures(summary.failures)
-        self.n_failed += len(summary.failures)
+        self.n_failed += summary.n_failed
 
     def _check_settings(self, trials: Iterable[SwapTrial], identity: Identity) -> None:
         """Raises InputError where the model was asked in another way before: `--show` could not tell them apart."""
@@ -271,6 +272,8 @@ def asking_options(function: Callable) -> Callable:
     @functools.wraps(function)
     def wrapped(prompt, thinking, max_new_tokens, temperature, greedy, seeds, **rest):
         temperature = 0.0 if greedy else temperature
+        if not math.isfinite(temperature):
+            raise InputError(f"--temperature: {temperature}; expected a number from 0")
         if temperature == 0 and seeds and len(seeds) > 1:
             raise InputError("--seeds: several make no difference at temperature 0; give one, or a --temperature")
         settings = Settings(prompt, {"on": True, "off": False}.get(thinking), max_new_tokens, temperature)

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from probes.layout import GENERATED, TEMPLATE, EncodedImage, Prompt
 from probes.prefix import check_text_ids
-from probes.prompts import new_answer, with_turn
+from probes.prompts import check_text, new_answer, with_turn
 from rekey.errors import InputError
 from rekey.evaluate import Settings
 from rekey.prompts import pair_prompt
 from rekey.records import SwapPair
 from rekey.reflections import find_reflections
-from rekey.thinking import answer_start, thought_stop
+from rekey.thinking import answer_start, open_thought, thought_stop
 from rekey.trials import Cell, Side
 
 if TYPE_CHECKING:
@@ -131,7 +131,9 @@ def row_of(vlm: LocalVLM, case: Case, cell: Cell, first: Sequence[int], thinking
         return Row(asked, 0, (), len(asked))
     said = check_text_ids(vlm, without_stop(vlm, first))
     if cell.place == "user turn":
-        kept = _history(vlm, said, cell)
+        closed = without_thought(vlm, asked)
+        kept = _history(vlm, said, cell, opened=closed is not asked)
+        asked = asked if cell.history == "kept" else closed
         prompt = vlm.second_turn(asked, kept, cell.phrase, thinking)
         return _row(prompt, asked, len(kept))
     if cell.place == "reasoning":
@@ -143,6 +145,7 @@ def row_of(vlm: LocalVLM, case: Case, cell: Cell, first: Sequence[int], thinking
     if cell.place == "answer":
         return _row(asked.then([*said, *_phrase(vlm, said, cell.phrase)]), asked, len(said))
     if cell.place == "new turn":
+        check_text(vlm.processor, cell.phrase, "phrase")
         opening = [(new_answer(vlm.processor, len(asked.images), thinking), TEMPLATE),
                    (vlm.encode(cell.phrase), GENERATED)]
         return _row(with_turn(asked.then(said), opening, vlm.model.config.image_token_id), asked, len(said))
@@ -157,22 +160,38 @@ def _phrase(vlm: LocalVLM, kept: Sequence[int], phrase: str) -> list[int]:
     """The phrase's ids, behind a space where the text before it does not end in one."""
     if not phrase:
         return []
+    check_text(vlm.processor, phrase, "phrase")
     before = vlm.text_of(kept[-8:])
     return vlm.encode(phrase if not before or before[-1].isspace() else f" {phrase}")
 
 
-def _history(vlm: LocalVLM, said: Sequence[int], cell: Cell) -> list[int]:
+def _history(vlm: LocalVLM, said: Sequence[int], cell: Cell, opened: bool) -> list[int]:
+    """What a second turn keeps of the first answer.  opened: whether the template opens the thought in the prompt."""
     if cell.history == "kept":
         return list(said)
     if cell.history == "removed":
         return []
     text = vlm.text_of(said)
     start = answer_start(text)
-    if start is None:
+    if start is None or opened and thought_stop(text) is None:
         raise NothingToDo("the first answer is a thought that does not end: nothing is left of it when it is stripped")
     if start == 0:
         raise NothingToDo("the first answer holds no thought to strip")
     return vlm.encode(text[start:].strip())
+
+
+def without_thought(vlm: LocalVLM, asked: Prompt) -> Prompt:
+    """The prompt without the thought that its template may open for the answer: what is left of an answer without its
+    thought would stand inside one that never ends, which no template renders."""
+    n_before = 1 + max(n for n, code in enumerate(asked.codes) if code != TEMPLATE)
+    ending = asked.ids[n_before:]
+
+    def text_of(n_tokens: int) -> str:
+        return vlm.text_of(ending[:n_tokens], skip_special_tokens=False)
+    start = open_thought(text_of(len(ending)))
+    if start is None:
+        return asked
+    return asked.cut(n_before + next(n for n in range(len(ending)) if len(text_of(n)) >= start))
 
 
 def _natural_cut(vlm: LocalVLM, said: Sequence[int]) -> int:

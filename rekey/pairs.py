@@ -11,6 +11,7 @@ differ; and the question must be answerable from its options, or by a number or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from rekey.values import same_value
 PAIRS_FILE = "pairs.jsonl"
 _TEXTS = ("pair_id", "image_a", "image_b", "question", "answer_a", "answer_b")
 _MAYBE_TEXTS = ("category", "sha256_a", "sha256_b")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def pairs_file(path: Path) -> Path:
@@ -89,6 +91,8 @@ def parse_pair(line: Any, where: str) -> SwapPair:
     for field in _TEXTS:
         if not isinstance(line.get(field), str) or not line[field].strip():
             raise InputError(f"{name}: {field} is {line.get(field)!r:.60}; expected text")
+    if _CONTROL.search(line["pair_id"]):
+        raise InputError(f"{name}: its id holds a line break or a control character; expected a name of one line")
     for field in _MAYBE_TEXTS:
         if not isinstance(line.get(field), str | None):
             raise InputError(f"{name}: {field} is {line[field]!r:.60}; expected text, or leave it out")
@@ -101,6 +105,11 @@ def parse_pair(line: Any, where: str) -> SwapPair:
         _check_free_form(line["answer_a"], line["answer_b"], name)
     if line.get("changed") is not None:
         _check_box(line["changed"], name)
+    try:
+        store.dumps(line).encode()
+    except ValueError as error:                                 # what comes of a pair is written as JSON, too
+        raise InputError(f"{name}: holds NaN, an infinity or half of a character ({error}); expected JSON in UTF-8; "
+                         "leave it out or write null") from None
     try:
         return from_json(SwapPair, line)
     except (KeyError, TypeError, ValueError) as error:
@@ -154,12 +163,15 @@ def check_images(pair: SwapPair, folder: Path, name: str) -> SwapPair:
     images = {}
     for side in ("a", "b"):
         path = folder / getattr(pair, f"image_{side}")
-        if not path.is_file():
-            raise InputError(f"{name}: no image {path}; restore the file, or correct image_{side}")
         try:
+            if not path.is_file():
+                raise InputError(f"no image {path}; restore the file, or correct image_{side}")
             images[side] = load_image(path)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
+        except OSError as error:                                # a path too long, a folder that may not be read
+            raise InputError(f"{name}: image_{side} cannot be read ({error.strerror}): {str(path):.80}; correct it, "
+                             "or the file's permissions") from None
         wanted = getattr(pair, f"sha256_{side}")
         if wanted and wanted != images[side].sha256:
             raise InputError(f"{name}: {path} is not the image that the pair was made with (its pixels have another "

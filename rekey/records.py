@@ -267,6 +267,8 @@ def from_json(kind: Any, data: Any) -> Any:
     if origin is tuple:
         parts = typing.get_args(kind)
         if parts[-1] is Ellipsis:
+            if parts[0] in (int, str):                  # thousands of token ids
+                return tuple(data)
             return tuple(from_json(parts[0], part) for part in data)
         return tuple(from_json(part, value) for part, value in zip(parts, data, strict=True))
     if origin in (typing.Union, types.UnionType):

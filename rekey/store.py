@@ -111,6 +111,9 @@ def _parsed(path: Path, lines: Iterable[bytes], torn_tail: bool,
         except json.JSONDecodeError as error:
             bad_line(InputError(f"{path} line {number}: not JSON ({error.msg} at column {error.colno}); expected one "
                                 "JSON object per line"))
+        except (ValueError, RecursionError) as error:           # a number of thousands of digits, brackets without end
+            bad_line(InputError(f"{path} line {number}: cannot be read as JSON ({error}); expected one JSON object per "
+                                "line"))
 
 
 def read_journal(path: Path) -> list[Any]:

@@ -34,5 +34,10 @@ def answer_start(text: str) -> int | None:
     """Index of the first character of the answer; None where a thought does not end."""
     if not any(sign in text for sign in "<[◁"):             # as most texts are
         return 0
-    start = thoughts_end(text)
-    return None if _BEGINS.search(text, start) else start
+    return thoughts_end(text) if open_thought(text) is None else None
+
+
+def open_thought(text: str) -> int | None:
+    """Index of the mark that opens a thought which does not end; None where there is no such."""
+    found = _BEGINS.search(text, thoughts_end(text))
+    return found and found.start()

@@ -9,6 +9,7 @@ reasoning that a swap continues is stored once, in the line of its base trial: o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import Any, Literal
 
 from rekey import store
 from rekey.answers import PARSERS, Parser
+from rekey.cues import NEGATION, REFUSAL
 from rekey.errors import InputError
 from rekey.evaluate import KEY_CHARS, Identity, Settings, all_settings, check_appendable, response_files
 from rekey.grading import OUT_OF_TOKENS, is_answer, read_said
 from rekey.prompts import pair_prompt
+from rekey.quantities import quantity
 from rekey.records import Generation, Outcome, SwapPair, from_json, to_json
 
 Side = Literal["a", "b"]
@@ -27,6 +30,13 @@ Place = Literal["base", "reasoning", "natural", "answer", "new turn", "user turn
 History = Literal["kept", "stripped", "removed"]
 Follows = Literal["image", "text", "neither"]
 PLACES = ("base", "reasoning", "natural", "answer", "new turn", "user turn")
+_STANDS = re.compile(
+    r"\b(?:no|not|never|\w{1,8}n't) (?:doubts?|changed?|mistakes?|mistaken|errors?|wrong)\b|\bunchanged\b"
+    r"|不变|没有?(?:改变|变化|错)|无误", re.IGNORECASE)
+_TAKES_BACK = re.compile(
+    rf"{NEGATION.pattern}|{REFUSAL.pattern}|\b(?:mistak\w+|errors?|mis(?:read|counted|judged|saw|took)|"
+    r"un(?:clear|sure|certain)|differ\w*|else|sorry|apologi[sz]e|changed?)\b|错|误|改", re.IGNORECASE)
+LONGEST_NAME = 300              # characters of what a trial's line keeps of a pair's source
 _NAMES = {"base": "base", "reasoning": "probe", "natural": "natural", "answer": "after the answer",
           "new turn": "new turn", "user turn": "multi-turn"}
 
@@ -102,9 +112,12 @@ class SwapTrial:
 def bare(pair: SwapPair) -> SwapPair:
     """A pair as a trial holds it: of what it was drawn from only what names it."""
     if not isinstance(pair.source, dict):
-        return pair
-    return replace(pair, source={name: value for name, value in pair.source.items()
-                                 if not isinstance(value, dict | list)})
+        return pair if _is_name(pair.source) else replace(pair, source=None)
+    return replace(pair, source={name: value for name, value in pair.source.items() if _is_name(value)})
+
+
+def _is_name(value: Any) -> bool:
+    return not isinstance(value, dict | list) and len(str(value)) <= LONGEST_NAME
 
 
 def trial_key(pair: SwapPair, cell: Cell, identity: Identity, settings: Settings) -> str:
@@ -137,7 +150,8 @@ def read_trials(path: Path) -> list[SwapTrial]:
             except (KeyError, TypeError, ValueError, AttributeError):
                 usable = False
             if not usable:
-                raise InputError(f"{file} line {number}: is no trial; expected a line that `rekey probe` wrote")
+                raise InputError(f"{file} line {number}: is no trial; expected a line that `rekey probe` wrote; "
+                                 "without that line its trial is run again")
             if trial.error is None or trial.key not in found:
                 found[trial.key] = trial
     return list(found.values())
@@ -190,22 +204,37 @@ def first_texts(trials: Iterable[SwapTrial]) -> dict[str, str]:
 
 
 def grade_trial(trial: SwapTrial, texts: dict[str, str], parser: Parser = "strict") -> GradedTrial:
-    """texts: as `first_texts` gives them.  An answer that says nothing new leaves the one before it standing."""
+    """texts: as `first_texts` gives them.  An answer that says nothing new leaves the one before it standing, unless it
+    takes that back or doubts it."""
     pair, cell = trial.pair, trial.cell
     if trial.second is None:
         return GradedTrial(trial, None, trial.error or "no answer", "error", None)
     cot = trial.settings.get("prompt") == "cot"
-    said, how = read_said(trial.second.text, trial.second.finish, pair.options, parser, cot)
-    if said is None and how == "nothing" and cell.place in ("reasoning", "natural", "answer"):
+    text, finish = trial.second.text, trial.second.finish
+    said, how = read_said(text, finish, pair.options, parser, cot)
+    if how == "leading" and _asks_for_a_number(pair):
+        # "Yes, it is 12": the number is the answer, and without one nothing new is said.
+        rest = said.partition(",")[2]
+        said, how = read_said(rest, finish, (), parser, cot) if re.search(r"\d", rest) else (None, "nothing")
+    if said is None and how == "nothing" and cell.history == "kept" and not takes_back(text):
         # In a line of its own: an answer of one letter, "A", would run into the phrase.
-        whole = f"{kept_text(trial, texts)}\n{cell.phrase}{trial.second.text}"
-        said, how = read_said(whole, trial.second.finish, pair.options, parser, cot)
+        whole = f"{kept_text(trial, texts)}\n{cell.phrase}{text}"
+        said, how = read_said(whole, finish, pair.options, parser, cot)
     if said is None:
         return GradedTrial(trial, None, how, "truncated" if how == OUT_OF_TOKENS else "unparsed", None)
     if is_answer(said, pair.answer(cell.image), pair.options):
         return GradedTrial(trial, said, how, "correct", "image")
     text = cell.continues and is_answer(said, pair.answer_a, pair.options)
     return GradedTrial(trial, said, how, "wrong", "text" if text else "neither")
+
+
+def takes_back(text: str) -> bool:
+    """Whether a text that names no answer of its own may have left the one before it: "No, I was mistaken"."""
+    return bool(_TAKES_BACK.search(_STANDS.sub("", text)))
+
+
+def _asks_for_a_number(pair: SwapPair) -> bool:
+    return not pair.options and all(quantity(answer) is not None for answer in (pair.answer_a, pair.answer_b))
 
 
 def kept_text(trial: SwapTrial, texts: dict[str, str]) -> str:

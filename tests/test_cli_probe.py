@@ -90,8 +90,11 @@ def test_bad_pairs_are_listed_and_the_rest_runs(pairs, tmp_path):
     (("--regime", "copy"), "--regime: 'copy'; expected some of recompute, splice, none"),
     (("--triggers", "0"), "expected numbers from 1 to 10"),
     (("--steer-layers", "2"), "give --steer a dose"),
+    (("--instruction", " "), "--instruction: is empty"),
     (("--steer", "1", "--steer-layers", "5-2"), "such as 10-20,25"),
-    (("--greedy", "--seeds", "0,1"), "several make no difference at temperature 0")])
+    (("--greedy", "--seeds", "0,1"), "several make no difference at temperature 0"),
+    (("--temperature", "inf"), "--temperature: inf; expected a number"),
+    (("--steer", "1", "--steer-layers", "0-9999999999"), "expected numbers and ranges from 0")])
 def test_what_cannot_be_meant_is_refused_in_one_line(options, problem, pairs, tmp_path):
     result = run("--pairs", pairs, "--model", MODEL, "--out", tmp_path, *options, exit_code=2)
     assert problem in result.output and result.output.count("\n") == 1

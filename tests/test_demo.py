@@ -8,17 +8,25 @@ from click.testing import CliRunner
 
 import experiments.cli_demo
 import experiments.demo_photos
+import experiments.demo_swap
 from experiments.cli import main
 from experiments.cli_demo import SEEDS
-from experiments.demo_swap import MODELS, N_CASES, N_PAIRS
+from experiments.demo_swap import MODELS, N_CASES
 from experiments.swap_cells import INSTRUCTION, TRIGGER
 from rekey.records import Item, from_json
 from rekey.store import read_json, read_jsonl
 
+N_PAIRS = 8                     # half of what a user sees
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    out = tmp_path_factory.mktemp("demo") / "demo"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(experiments.demo_swap, "N_PAIRS", N_PAIRS)
+        yield made(tmp_path_factory.mktemp("demo") / "demo")
+
+
+def made(out):
     result = CliRunner().invoke(main, ["demo", "--out", str(out), "--workers", "2"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert f"Open {out}/index.html" in result.output
@@ -66,10 +74,10 @@ def test_two_models_that_answer_alike_are_told_apart_by_whether_they_look_again(
     for model in MODELS:
         assert all(answers(model, "a", place="base")) and all(answers(model, "b", place="base"))
     for place, phrase in (("reasoning", TRIGGER), ("user turn", INSTRUCTION)):
-        assert sum(answers(looks, "b", place=place, phrase=phrase)) >= N_PAIRS - 2
+        assert sum(answers(looks, "b", place=place, phrase=phrase)) >= N_PAIRS - 1
         assert sum(answers(repeats, "b", place=place, phrase=phrase)) == 0
         assert all(answers(repeats, "a", place=place, phrase=phrase))            # the null swap changes nothing
-    assert sum(answers(repeats, "b", place="reasoning", phrase=TRIGGER, kept=0.25)) >= N_PAIRS - 2
+    assert sum(answers(repeats, "b", place="reasoning", phrase=TRIGGER, kept=0.25)) >= N_PAIRS - 1
     page = (demo / "index.html").read_text(encoding="utf-8")
     assert "Words, or a look?" in page and f"<td>{N_PAIRS} of {N_PAIRS}</td>" in page
     assert len(list((demo / "swap" / "cases").glob("scenes*.html"))) == N_CASES

@@ -252,6 +252,6 @@ def test_sign_flips_are_those_of_all_sign_patterns():
 @pytest.mark.parametrize(("name", "lines"), [
     ("control:contaminated-20", ["control:", "contaminated-20"]),
     ("Qwen/Qwen3-VL-235B-A22B-Instruct, original", ["Qwen/Qwen3-VL-", "235B-A22B-", "Instruct, original"]),
-    ("x" * 40, ["x" * 40]), ("", [])])
+    ("x" * 40, ["x" * 17, "x" * 17, "x" * 6]), ("", [])])
 def test_names_break_where_they_may(name, lines):
     assert in_lines(name).splitlines() == lines

@@ -62,6 +62,12 @@ BAD = {
     "an empty box": ({"changed": [5, 5, 5, 9]}, "expected [left, top, right, bottom] in whole pixels"),
     "a number for a category": ({"category": 3}, "category is 3"),
     "a line that is no object": ("[1, 2]\n", "is list, not an object"),
+    "an id of two lines": ({"pair_id": "a\nb"}, r"pair 'a\nb': its id holds a line break"),
+    "a path too long": ({"image_a": "x" * 5000}, "image_a cannot be read"),
+    "a number that JSON lacks": (json.dumps(GOOD | {"pair_id": "p1", "source": float("nan")}) + "\n", "holds NaN"),
+    "half of a character": (json.dumps(GOOD | {"pair_id": "p1", "question": "\udc00"}) + "\n", "half of a character"),
+    "brackets without end": ("[" * 100_000 + "\n", "cannot be read as JSON"),
+    "a number without end": ("1" * 5000 + "\n", "cannot be read as JSON"),
     "a line that is not JSON": ("{'pair_id': 1}\n", "not JSON"),
 }
 

@@ -12,6 +12,7 @@ from probing import CROPPABLE, QUESTION, image, tiny_vlm
 from probes.decode import decode
 from probes.interpose import COLUMNS
 from probes.prefix import extend, prefill
+from probes.prompts import render
 from probes.protocol import continue_cells, sampling_of
 from probes.swap import swap
 from probes.trial_rows import Case, NothingToDo, row_of
@@ -72,8 +73,9 @@ def test_a_trial_of_every_place_says_what_plain_generation_from_its_ids_says(fam
         assert [said.cell for said in found] == list(PLACES)
         for said in found:
             seeds = [random_seed(case.pair, said.cell, settings)] if settings.temperature else None
-            asked, rest = case.prompt(said.cell.image), said.row.prompt
-            assert rest.ids[:len(asked)] == asked.ids and rest.images == asked.images
+            asked, rest, n_asked = case.prompt(said.cell.image), said.row.prompt, said.row.n_asked
+            assert said.cell.history != "kept" or n_asked == len(asked)
+            assert rest.ids[:n_asked] == asked.ids[:n_asked] and rest.images == asked.images
             (plain,) = vlm.continue_from([rest], [()], 6, sampling_of(vlm, settings), seeds)
             assert said.generation.token_ids == plain.token_ids, said.cell
 
@@ -151,6 +153,31 @@ def test_a_users_turn_keeps_strips_or_removes_the_first_answer_and_says_so_where
             row_of(vlm, case, cell, first_of(vlm, text))
         (one,) = continue_cells(vlm, [(case, first_of(vlm, text), [cell])], GREEDY).said
         assert one.skipped and one.generation is None and one.error is None
+
+
+def test_a_thought_that_the_prompt_opened_and_that_ran_out_of_tokens_is_said_not_to_end():
+    vlm = tiny_vlm("qwen3_5")
+    with pytest.raises(NothingToDo, match="does not end"):
+        row_of(vlm, case_of(vlm), Cell("user turn", phrase=ASKED, history="stripped"), first_of(vlm, THOUGHT))
+
+
+@pytest.mark.parametrize("history, left", [("stripped", "A"), ("removed", "")])
+def test_what_is_left_of_an_answer_stands_as_the_template_renders_it_and_not_in_a_thought_that_it_opened(history, left):
+    vlm = tiny_vlm("qwen3_5")                                   # whose prompts end in an opened thought
+    row = row_of(vlm, case_of(vlm), Cell("user turn", phrase=ASKED, history=history),
+                 first_of(vlm, f"{THOUGHT}\n</think>\n\nA"))
+    rendered = render(vlm.processor, [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": left},
+                                      {"role": "user", "content": ASKED}])
+    read = vlm.text_of(row.prompt.ids, skip_special_tokens=False)
+    assert read.rpartition(QUESTION)[2] == rendered.rpartition(QUESTION)[2]
+    assert vlm.text_of(row.prompt.ids[row.n_asked:row.t_phrase]) == left
+
+
+@pytest.mark.parametrize("place", ["reasoning", "answer", "new turn", "user turn"])
+def test_a_phrase_that_holds_an_image_token_is_refused_and_never_read_as_an_image(place):
+    vlm = tiny_vlm("qwen3_vl")
+    (one,) = continue_cells(vlm, [(case_of(vlm), first_of(vlm), [Cell(place, phrase="<|image_pad|>")])], GREEDY).said
+    assert "control token(s) <|image_pad|>" in one.error
 
 
 def test_a_natural_reflection_is_swapped_at_as_the_same_words_are_when_they_are_put_in():

@@ -87,6 +87,8 @@ def test_random_numbers_are_those_of_the_pair_and_the_words_whatever_the_image_r
 
 def test_a_line_holds_of_a_pairs_source_only_what_names_it():
     assert bare(PAIR).source == {"from": "test", "seed": 3} and bare(replace(PAIR, source="drawn")).source == "drawn"
+    for long in (["drawn"] * 9, "x" * 1000):
+        assert bare(replace(PAIR, source=long)).source is None
 
 
 # ---------------------------------------------------------------------------------------- grades
@@ -109,14 +111,34 @@ def test_under_the_first_image_no_answer_follows_the_text_alone():
     assert (alone.outcome, alone.follows) == ("wrong", "neither")
 
 
-def test_an_answer_that_says_nothing_new_leaves_the_one_before_it_standing_but_not_a_users():
+def test_an_answer_that_says_nothing_new_leaves_the_one_before_it_standing_as_far_as_it_was_kept():
     n_chars = len(FIRST.second.text)
-    after = replace(PROBE, place="answer")
+    after, asked = replace(PROBE, place="answer"), Cell("user turn", phrase="Check.")
     assert graded(after, "", n_kept_chars=n_chars).follows == "text"
     assert graded(PROBE, "", n_kept_chars=len("The kite is")).outcome == "unparsed"      # of which nothing was kept
-    assert graded(Cell("user turn", phrase="Check."), "", n_kept_chars=n_chars).outcome == "unparsed"
+    assert graded(asked, " Yes, my answer is still correct.", n_kept_chars=n_chars).follows == "text"
+    assert graded(asked, " I was mistaken.", n_kept_chars=n_chars).follows is None
+    for history in ("stripped", "removed"):
+        assert graded(replace(asked, history=history), " Yes.", n_kept_chars=1).outcome == "unparsed"
     texts = first_texts([FIRST])
     assert kept_text(trial(after, "", first=FIRST.key, n_kept_chars=12), texts) == FIRST.second.text[:12]
+
+
+@pytest.mark.parametrize("text, outcome", [
+    (" Yes, that confirms it.", "wrong"), (" That has not changed.", "wrong"), ("，确认无误。", "wrong"),
+    (" Actually that was wrong.", "unparsed"), (" No. It is not red.", "unparsed"), (" It is not A.", "unparsed"),
+    (" The image shows something else.", "unparsed"), (" I am not sure.", "unparsed"), (" 我看错了。", "unparsed")])
+def test_an_answer_that_is_taken_back_does_not_stand(text, outcome):
+    assert graded(PROBE, text, n_kept_chars=len("The kite is red. So the answer is A.")).outcome == outcome
+
+
+@pytest.mark.parametrize("text, follows", [
+    (" Yes, it is 4.", "text"), (" Yes, that is right.", "text"), (" No, it is 7.", "image"), (" No, 5.", "neither"),
+    (" No, I was mistaken.", None)])
+def test_a_yes_or_no_before_a_number_is_not_the_number(text, follows):
+    first = trial(Cell("base", image="a"), "I count. The answer is 4.\n\n4", pair=NUMBERS)
+    again = trial(PROBE, text, pair=NUMBERS, first=first.key, n_kept_chars=len("I count. The answer is 4."))
+    assert grade_all([first, again])[1].follows == follows
 
 
 def test_numbers_are_graded_by_value():
