@@ -13,11 +13,16 @@ import numpy as np
 import pytest
 import torch
 from probing import ALL, QUESTION, image, plain_generate, processor_inputs
+from swapping import write_scene_pairs
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
 
+from experiments.attend import AttendJob, attend
 from experiments.evaluate import EvaluateJob, evaluate
+from experiments.probe import ProbeJob, probe
 from experiments.scenes import write_benchmark
+from experiments.swap_cells import BASES, TRIGGER, controls_of, multi_turn_cells, probe_cells
+from experiments.swap_tables import null_check
 from probes import mass_triton
 from probes.attention import recording_image_attention, rescore
 from probes.backends import ModelSpec
@@ -26,9 +31,11 @@ from probes.layout import IMAGE
 from probes.mass import group_mass
 from probes.prefix import prefill
 from probes.steering import steering_image_attention
+from probes.trace_store import iter_traces
 from probes.vlm import LocalVLM, load_vlm
 from rekey.evaluate import Settings
 from rekey.store import read_jsonl
+from rekey.trials import Cell, SwapTrial, grade_trial, read_trials
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 needs_flash = pytest.mark.skipif(not is_flash_attn_2_available(), reason="flash-attn is not installed")
@@ -240,3 +247,30 @@ def test_worker_processes_answer_on_the_gpu(tmp_path):
     runs = read_jsonl(tmp_path / "responses.runs.jsonl")
     devices = {place for line in runs for place in line.get("model", {}).get("devices", ())}
     assert devices and all(place.startswith("cuda") for place in devices)
+
+
+def swapped(folder: Path, device: str) -> dict[str, SwapTrial]:
+    """Trials of two scene pairs on a control, by pair, condition, regime and dose, with their traces beside them."""
+    write_scene_pairs(folder / "pairs", 2)
+    model = ModelSpec("control:grounded", device_map=device)
+    cells = [*BASES, *probe_cells((0.5, 1.0), regimes=("recompute", "splice")), *multi_turn_cells(),
+             Cell("reasoning", phrase=TRIGGER, log_bias=1.0)]
+    out = folder / device
+    probe(ProbeJob(folder / "pairs", model, out, (*cells, *controls_of(cells)),
+                   Settings(prompt="cot", max_new_tokens=64, seed=0)))
+    attend(AttendJob(out, model, out / "traces", ("probe", "multi-turn")))
+    return {repr((trial.pair.pair_id, trial.cell)): trial for trial in read_trials(out / "trials.jsonl")}
+
+
+def test_swap_trials_and_their_traces_are_on_cuda_what_they_are_on_the_cpu(tmp_path):
+    here, there = swapped(tmp_path, "cpu"), swapped(tmp_path, "cuda")
+    assert {name: trial.second.text for name, trial in there.items()} == {
+        name: trial.second.text for name, trial in here.items()}
+    assert null_check([*map(grade_trial, there.values(), [{}] * len(there))], "splice").exact
+    traces = {device: {repr((trace.pair_id, trace.cell)): trace for trace in iter_traces(tmp_path / device / "traces")}
+              for device in ("cpu", "cuda")}
+    assert traces["cpu"].keys() == traces["cuda"].keys() and traces["cpu"]
+    for name, trace in traces["cpu"].items():
+        np.testing.assert_allclose(traces["cuda"][name].attention.scores, trace.attention.scores, atol=1e-4)
+        for window, weights in trace.maps.items():
+            np.testing.assert_allclose(traces["cuda"][name].maps[window], weights, atol=1e-4)
