@@ -20,7 +20,7 @@ demo: setup
 	$(VENV)/bin/rekey demo --out demo
 
 test: setup
-	$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8
+	$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup
 
 lint: setup
 	$(VENV)/bin/ruff check .

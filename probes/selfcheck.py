@@ -306,6 +306,7 @@ def _fork_against_reading_again(name: str, subject: Subject) -> Check:
 
 def _stale_state(name: str, subject: Subject) -> Check:
     early, _, trigger = _early_state(subject)
+    subject.own_logits(subject.first, 1)        # or what the model ran last might be what disturbs it below
     before = _continued(subject, early, trigger)
     subject.disturb()
     after = _continued(subject, early, trigger)

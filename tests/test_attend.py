@@ -36,6 +36,8 @@ from rekey.records import SwapPair
 from rekey.scenes import render_scene
 from rekey.trials import Cell, read_trials
 
+pytestmark = pytest.mark.xdist_group("attend")          # one worker makes what its tests share
+
 MODEL = ModelSpec("control:grounded", device_map="cpu")
 PROBE, MULTI_TURN = Cell("reasoning", phrase=TRIGGER), Cell("user turn", phrase=INSTRUCTION)
 STEERED = dataclasses.replace(PROBE, log_bias=math.log(3), layers=(1, 3))

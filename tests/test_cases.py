@@ -22,6 +22,8 @@ from rekey.pairs import write_pairs
 from rekey.records import Generation, SwapPair, to_json
 from rekey.trials import Cell, SwapTrial, grade_trial
 
+pytestmark = pytest.mark.xdist_group("cases")          # one worker makes what its tests share
+
 PAIR = SwapPair("p0", "a.png", "b.png", "What color is the kite?", ("red", "blue", "green"), "A", "B",
                 changed=Box(16, 12, 32, 24))
 FIRST = "<think>\nThe kite is red. Wait, let me check the image again. It is red.\n</think>\n\nA"

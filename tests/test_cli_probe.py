@@ -14,6 +14,8 @@ from probes.phrases import REFLECTIONS
 from rekey.errors import InputError
 from rekey.store import read_jsonl, write_jsonl
 
+pytestmark = pytest.mark.xdist_group("cli_probe")          # one worker makes what its tests share
+
 N_PAIRS, MODEL = 4, "control:anchored"
 
 

@@ -16,6 +16,8 @@ from experiments.swap_cells import INSTRUCTION, TRIGGER
 from rekey.records import Item, from_json
 from rekey.store import read_json, read_jsonl
 
+pytestmark = pytest.mark.xdist_group("demo")          # one worker makes what its tests share
+
 N_PAIRS = 8                     # half of what a user sees
 
 

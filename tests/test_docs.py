@@ -17,7 +17,7 @@ from probes.families import family_table
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # These have tests of their own, or need a server, or 28 GB of weights.
-SKIPPED = ("rekey demo", "rekey controls train", "rekey controls score",
+SKIPPED = ("rekey demo", "rekey plot swap", "rekey controls train", "rekey controls score",
            "rekey generate --slots slots.jsonl --images photos --seed 1 --out runs/flux",
            "rekey evaluate --items seed1 --model qwen3-vl --backend openai")
 

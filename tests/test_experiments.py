@@ -21,6 +21,8 @@ from rekey.slots import read_slots, write_slots
 from rekey.stats import mcnemar, sign_flip_test
 from rekey.store import read_json, read_jsonl, write_jsonl
 
+pytestmark = pytest.mark.xdist_group("experiments")          # one worker makes what its tests share
+
 MODELS = ["--model", "control:clean", "--model", "control:contaminated"]
 FAST = ["--batch-size", "16", "--max-new-tokens", "64"]
 

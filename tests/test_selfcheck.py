@@ -260,7 +260,8 @@ def test_a_state_that_follows_the_model_s_last_positions_fails(qwen, half, dtype
 
     hook = vlm.model.register_forward_pre_hook(forget, with_kwargs=True)
     try:
-        assert one(vlm, "another prompt leaves no trace").failed
+        for _ in range(2):                  # the second time it finds the model as the first has left it
+            assert one(vlm, "another prompt leaves no trace").failed
         assert one(vlm, "same image back, none").failed
     finally:
         hook.remove()

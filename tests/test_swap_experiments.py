@@ -33,6 +33,8 @@ from rekey.records import Generation, SwapPair
 from rekey.stats import mcnemar
 from rekey.trials import Cell, GradedTrial, SwapTrial
 
+pytestmark = pytest.mark.xdist_group("swap_experiments")          # one worker makes what its tests share
+
 N_PAIRS = 6
 GROUNDED, ANCHORED = "control:grounded", "control:anchored"
 PHRASES = (REFLECTIONS[2], REFLECTIONS[6])

@@ -10,6 +10,8 @@ from experiments.swap_steering import check_layers, layers_of, layers_text
 from rekey.errors import InputError
 from rekey.trials import read_trials
 
+pytestmark = pytest.mark.xdist_group("swap_steering")          # one worker makes what its tests share
+
 MODEL = "control:anchored"
 
 
