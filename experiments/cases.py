@@ -32,6 +32,7 @@ from experiments.case_text import (
     skipped_verdict,
     verdict,
 )
+from probes.trace import MIDDLE
 from rekey import store
 from rekey.answers import Parser
 from rekey.errors import InputError
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 INDEX = "index.html"
 MAX_SIDE_PX = 900
 MAX_PNG_BYTES = 80_000
-BAND = (0.5, 0.6)
 """Of the depth: the layers whose attention is shown (VisualSwap, Table 5)."""
 LEVELS = 20                             # of shade
 HEAD_CHARS, TAIL_CHARS = 700, 1100      # of a long text, what is shown unfolded
@@ -94,7 +94,7 @@ def pick(cases: Sequence[Case], n: int) -> list[Case]:
 
 
 def write_cases(out: Path, cases: Sequence[Case], folder: Path | None, traces: TraceOf | None = None,
-                band: tuple[float, float] = BAND, progress: Callable[[int, int], None] = lambda done, total: None,
+                band: tuple[float, float] = MIDDLE, progress: Callable[[int, int], None] = lambda done, total: None,
                 ) -> list[Path]:
     """A file for each case, and out/index.html; the paths of all.
 
@@ -139,7 +139,7 @@ def _write(path: Path, text: str) -> Path:
 # --------------------------------------------------------------------------------------- one page
 
 def page_of(case: Case, folder: Path | None, trace: TrialTrace | None = None,
-            band: tuple[float, float] = BAND) -> dict[str, Any]:
+            band: tuple[float, float] = MIDDLE) -> dict[str, Any]:
     """What the template shows of a trial."""
     trial = case.trial
     pair, graded = trial.pair, case.graded

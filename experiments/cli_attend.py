@@ -8,9 +8,8 @@ import click
 
 from experiments.cli import EXIT_SOME_FAILED
 from experiments.options import Listed, command
-from experiments.progress import Progress
+from experiments.progress import Progress, list_failures
 
-MAX_LISTED = 10
 N_WINDOW = 100                   # as in `probes.trace_store`, which --help does not load
 
 
@@ -57,10 +56,7 @@ def attend(trials, model, out, conditions, pairs, layers, mean_heads, window, li
         summary = run(job, progress)
     for line in report_lines(summary):
         click.echo(line)
-    for failure in summary.failures[:MAX_LISTED]:
-        click.echo(f"failed: {failure}", err=True)
+    list_failures(summary.failures, "the same line tries them again")
     if summary.failures:
-        more = len(summary.failures) - MAX_LISTED
-        click.echo((f"... and {more} more; " if more > 0 else "") + "the same line tries them again", err=True)
         click.get_current_context().exit(EXIT_SOME_FAILED)
     click.echo(f"Next:  {command('plot', out)}")

@@ -8,10 +8,8 @@ import click
 
 from experiments.cli import EXIT_SOME_FAILED
 from experiments.options import command
-from experiments.progress import Progress
+from experiments.progress import Progress, list_failures
 from rekey.evaluate import MAX_NEW_TOKENS
-
-MAX_LISTED = 10
 
 
 @click.command()
@@ -80,11 +78,8 @@ def evaluate(items, model, out, prompt, thinking, backend, base_url, processor, 
         summary = run(job, progress)
     for line in report_lines(summary):
         click.echo(line)
-    for failure in summary.failures[:MAX_LISTED]:
-        click.echo(f"failed: {failure}", err=True)
+    list_failures(summary.failures, "the same line asks them again")
     if summary.failures:
-        more = len(summary.failures) - MAX_LISTED
-        click.echo((f"... and {more} more; " if more > 0 else "") + "the same line asks them again", err=True)
         click.get_current_context().exit(EXIT_SOME_FAILED)
     click.echo(f"Next:  {command('regrade', out)}\n"
                f"or     {command('audit', '--original', 'ORIGINAL.jsonl', '--renewed', out, '--out', 'AUDIT')}")

@@ -120,13 +120,12 @@ def check(ctx: click.Context, file: Path, out: Path | None, limit: int | None, s
     rekey pairs check my_pairs.jsonl --no-similarity
     rekey pairs check pairs --clip models/clip-vit-large-patch14 --min-ssim 0.8
     """
-    from rekey.pairs import pairs_file, read_pairs
+    from experiments.probe import usable_pairs
+    from rekey.pairs import pairs_file
     path = pairs_file(file)
     click.echo(f"Checking the pairs of {path}")
     with Progress("pairs read") as progress:
-        good, problems = read_pairs(path, limit, progress)
-    if not good:
-        raise InputError(*problems, f"{path}: no pair can be used")
+        good, problems = usable_pairs(path, limit, progress)
     for problem in problems:
         click.echo(f"cannot be used: {problem}", err=True)
     click.echo(f"{len(good)} pairs can be used, {len(problems)} cannot")

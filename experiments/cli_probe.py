@@ -12,10 +12,10 @@ import click
 
 from experiments.cli import EXIT_SOME_FAILED
 from experiments.options import Listed, command
-from experiments.progress import Progress, aligned
+from experiments.progress import Progress, aligned, list_failures
 from experiments.study import PARSER
 from experiments.swap_cells import CONDITIONS, INSTRUCTION, named_cells
-from experiments.swap_study import PAIRS, asking_options, keys_of, list_failures, list_problems
+from experiments.swap_study import PAIRS, asking_options, keys_of, list_problems
 from experiments.swap_tables import (
     NullCheck,
     follows_neither,

@@ -76,9 +76,7 @@ def evaluate(job: EvaluateJob, progress: Callable[[int, int], None] = lambda don
     vlm: a model that is loaded already (of `job.model`); then there is one worker.
     Raises InputError before anything is asked where the input is bad, Interrupted after a stop, with every answer kept.
     """
-    if stop is not None:
-        return _evaluate(job, progress, stop, vlm)
-    with stop_requested() as stop:
+    with stop_requested(stop) as stop:
         return _evaluate(job, progress, stop, vlm)
 
 

@@ -108,9 +108,7 @@ def generate(job: GenerateJob, progress: Callable[[int, int], None] = lambda don
     Raises InputError before anything is written where the input is bad, and Interrupted after a
     stop, with everything finished so far on disk.
     """
-    if stop is not None:
-        return _generate(job, progress, stop)
-    with stop_requested() as stop:
+    with stop_requested(stop) as stop:
         return _generate(job, progress, stop)
 
 

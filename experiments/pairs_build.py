@@ -62,9 +62,7 @@ def build_pairs(source: Source, out: Path, workers: int = 1,
     without it, SIGTERM and SIGINT do.  Raises InputError before anything is written where the source has nothing to
     give or the folder is another run's, and Interrupted after a stop, with everything finished so far on disk.
     """
-    if stop is not None:
-        return _build(source, out, workers, progress, stop)
-    with stop_requested() as stop:
+    with stop_requested(stop) as stop:
         return _build(source, out, workers, progress, stop)
 
 

@@ -20,10 +20,11 @@ from pathlib import Path
 
 from experiments.attention_figures import COLUMN_IN, PAGE_IN, curves, heat_map
 from experiments.attention_series import by_condition, panels_of
-from experiments.cases import BAND, Pictures, TraceOf, cases_of, pick, shown_layers, write_cases
+from experiments.cases import Pictures, TraceOf, cases_of, pick, shown_layers, write_cases
 from experiments.figures import save
 from experiments.options import command
 from experiments.probe import TRIALS, trials_file
+from probes.trace import MIDDLE
 from probes.trace_store import TrialTrace, read_header, read_trace
 from rekey import store
 from rekey.answers import Parser
@@ -239,7 +240,7 @@ def _draw_single(job: PlotJob, found: Found, headers: dict[Path, dict], suffix: 
                 drawn.missing.append(f"no overlay of {condition}: {pictures.missing or 'its trace holds no maps'}")
             continue
         before = pictures.named(trace.image_before) if trace.image_before != trace.image.path else None
-        panel = panels_of(trace, bands=job.bands[:1])[0] if job.bands else shown_layers(trace, BAND)
+        panel = panels_of(trace, bands=job.bands[:1])[0] if job.bands else shown_layers(trace, MIDDLE)
         _save(drawn, job.destination / f"overlay_{name}",
               overlay(trace, pixels, panel, before, pictures.changed, job.without_sinks))
 
@@ -260,7 +261,7 @@ def _write_cases(job: PlotJob, found: Found, drawn: Drawn, progress: Callable[[i
         drawn.missing.append(f"no pictures in the case files: {found.why_no_pairs}")
     if chosen:
         drawn.files += write_cases(job.destination / "cases", chosen, found.pairs_at, found.traces,
-                                   job.bands[0] if job.bands else BAND, progress)
+                                   job.bands[0] if job.bands else MIDDLE, progress)
 
 
 def _save(drawn: Drawn, path: Path, figure) -> None:

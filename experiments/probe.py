@@ -95,17 +95,16 @@ def probe(job: ProbeJob, progress: Callable[[int, int], None] = lambda done, tot
     vlm: a model that is loaded already (of `job.model`); then there is one worker.
     Raises InputError before anything is asked where the input is bad, Interrupted after a stop, with every trial kept.
     """
-    if stop is not None:
-        return _probe(job, progress, stop, vlm)
-    with stop_requested() as stop:
+    with stop_requested(stop) as stop:
         return _probe(job, progress, stop, vlm)
 
 
-def usable_pairs(path: Path, limit: int | None = None) -> tuple[list[SwapPair], list[str]]:
+def usable_pairs(path: Path, limit: int | None = None,
+                 progress: Callable[[int, int], None] = lambda done, total: None) -> tuple[list[SwapPair], list[str]]:
     """As `read_pairs`; raises InputError with all problems where no pair can be used."""
-    pairs, problems = read_pairs(path, limit)
+    pairs, problems = read_pairs(path, limit, progress)
     if not pairs:
-        raise InputError(*problems)
+        raise InputError(*problems, f"{pairs_file(path)}: no pair can be used")
     return pairs, problems
 
 

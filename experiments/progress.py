@@ -9,6 +9,16 @@ from collections.abc import Sequence
 import click
 
 LINE_EVERY_S = 15.0
+MAX_LISTED = 10
+
+
+def list_failures(failures: Sequence[str], then: str = "") -> None:
+    """What failed, on stderr, the first few by name; then: what to do about it."""
+    for failure in failures[:MAX_LISTED]:
+        click.echo(f"failed: {failure}", err=True)
+    more = f"... and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
+    if failures and (more or then):
+        click.echo("; ".join(filter(None, (more, then))), err=True)
 
 
 class Progress:

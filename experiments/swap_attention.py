@@ -31,8 +31,9 @@ from experiments.progress import Progress
 from experiments.swap_cells import multi_turn_cells, probe_cells
 from experiments.swap_separation import WHOLE, Separation, separation, words
 from experiments.swap_study import SwapStudy, list_failures, swap_experiment
-from experiments.swap_windows import MEASURES, MIDDLE, Change, Where, WindowMeans, changes, window_means
+from experiments.swap_windows import MEASURES, Change, Where, WindowMeans, changes, window_means
 from experiments.tables import as_csv, markdown_table, p_text
+from probes.trace import MIDDLE
 from probes.trace_store import N_WINDOW, TrialTrace, read_header, read_trace, trace_path
 from rekey import store
 from rekey.errors import InputError

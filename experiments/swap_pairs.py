@@ -21,15 +21,14 @@ import click
 import numpy as np
 
 from experiments.cli import EXIT_SOME_FAILED
-from experiments.figures import in_lines, plain, save
+from experiments.figures import in_lines, plain
 from experiments.pair_similarity import Line, by_category, means, measure_pairs, read_similarity, table, values
-from experiments.progress import Progress, aligned
-from experiments.study import FIGURE, TABLE, Command
-from experiments.tables import as_csv, markdown_table
+from experiments.probe import usable_pairs
+from experiments.progress import Progress
+from experiments.study import Command, write_results
 from probes.similarity import CLIP, METRICS, PAPER_MEANS, TITLES, load_metrics
-from rekey import store
 from rekey.errors import InputError
-from rekey.pairs import pairs_file, read_pairs
+from rekey.pairs import pairs_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,14 +63,9 @@ def main(ctx: click.Context, file: Path | None, out: Path, show: bool, limit: in
     rows, text = table(lines)
     notes = [f"{TITLES[name]}: not computed" for name in METRICS if not len(values(lines, name))]
     how = sorted({line["how"][name] for line in lines for name in line.get("how", {})})
-    store.write_atomic(out / f"{TABLE}.csv", as_csv(rows))
-    store.write_atomic(out / f"{TABLE}.md", markdown_table(text) + f"\nMeasured by: {'; '.join(how)}\n")
-    save(figure(lines), out / FIGURE)
     settings = {"pairs": file and str(file), "limit": limit, "show": show, "how": how, "not_computed": notes,
                 "cannot_be_used": problems}
-    store.write_json(out / "run.json", store.run_manifest(settings, started))
-    click.echo("\n" + aligned(text))
-    click.echo(f"\n{out / TABLE}.md, {out / TABLE}.csv, {out / FIGURE}")
+    write_results(out, rows, text, figure(lines), [f"Measured by: {'; '.join(how)}"], settings, started)
     if problems:
         ctx.exit(EXIT_SOME_FAILED)
 
@@ -81,9 +75,7 @@ def _measure(file: Path, out: Path, limit: int | None, clip: str, device: str) -
     path = pairs_file(file)
     click.echo(f"Reading the pairs of {path}")
     with Progress("pairs read") as progress:
-        good, problems = read_pairs(path, limit, progress)
-    if not good:
-        raise InputError(*problems, f"{path}: no pair can be used")
+        good, problems = usable_pairs(path, limit, progress)
     for problem in problems:
         click.echo(f"cannot be used: {problem}", err=True)
     metrics, missing = load_metrics(clip, device)

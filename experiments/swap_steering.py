@@ -42,6 +42,7 @@ from experiments.swap_tables import (
     unread,
 )
 from experiments.tables import estimate, p_text
+from probes.trace import MIDDLE, layers_near
 from rekey.errors import InputError
 from rekey.stats import Estimate
 from rekey.trials import Cell, GradedTrial, read_trials
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from probes.vlm import LocalVLM
 
 DOSES = (0.0, 0.5, 1.0, 2.0, 4.0)
-BAND = (0.5, 0.6)               # the paper's middle layers, as shares of the depth
 Layers = tuple[int, ...]        # () are all
 DOSE_NOTE = ("dose: added to the attention logits of image tokens, in the probe from the phrase on, in the base answer "
              "throughout; (x f): the factor f = e^dose by which their weights grow before a row is normalized.  change "
@@ -134,10 +134,7 @@ def layers_of(vlm: LocalVLM, name: str) -> Layers:
     if name == "all":
         return ()
     if name == "middle":
-        # A layer counts by its middle, or models of few layers would have none in the band.
-        band = [layer for layer in attending if BAND[0] * n_layers <= layer + 0.5 < BAND[1] * n_layers]
-        nearest = min(attending, key=lambda layer: abs(layer + 0.5 - sum(BAND) / 2 * n_layers))
-        return tuple(band or [nearest])
+        return tuple(attending[n] for n in layers_near(MIDDLE, attending, n_layers))
     first, _, last = name.partition("-")
     chosen = tuple(layer for layer in attending if int(first) <= layer <= int(last or first))
     if not chosen:

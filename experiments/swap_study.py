@@ -29,7 +29,7 @@ import click
 from experiments.cli import EXIT_SOME_FAILED
 from experiments.options import Listed
 from experiments.probe import ProbeJob, probe, report_lines, trials_file, usable_pairs
-from experiments.progress import Progress
+from experiments.progress import Progress, list_failures
 from experiments.study import MAX_PIXELS, MODELS, OUT, PARSER, SHOW, as_command, write_results
 from experiments.swap_cells import BASES
 from rekey.answers import Parser
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from probes.vlm import LocalVLM
 
 TEMPERATURE = 0.1               # Sec. 4
-MAX_LISTED = 10
 
 
 @dataclass
@@ -231,13 +230,6 @@ def list_problems(problems: Sequence[str]) -> None:
     """Pairs that cannot be used, on stderr: what is wrong with each, and what to do."""
     for problem in problems:
         click.echo(f"left out: {problem}", err=True)
-
-
-def list_failures(failures: Sequence[str]) -> None:
-    for failure in failures[:MAX_LISTED]:
-        click.echo(f"failed: {failure}", err=True)
-    if len(failures) > MAX_LISTED:
-        click.echo(f"... and {len(failures) - MAX_LISTED} more", err=True)
 
 
 # ------------------------------------------------------------------------------------------ options

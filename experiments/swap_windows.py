@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from probes.trace import MIDDLE, layers_near
 from probes.trace_store import N_WINDOW, WINDOWS, TrialTrace, windows_of
 from rekey.errors import InputError
 from rekey.stats import Estimate, bootstrap_mean, holm
 
-MIDDLE = (0.5, 0.6)              # of the depth: layers 18-21 of 36 (Sec. 5.3)
 BEFORE, PHRASE, AFTER = range(3)
 FLIP_STEPS = 1000
 MEASURES = {
@@ -100,11 +100,7 @@ class Where:
     def band(cls, means: WindowMeans | TrialTrace, band: tuple[float, float] = MIDDLE) -> Where:
         """Layers between two fractions of the depth; of a small model that has none there, the one nearest to it."""
         of = getattr(means, "attention", means)
-        low, high = band[0] * of.n_layers, band[1] * of.n_layers
-        at = tuple(n for n, layer in enumerate(of.layers) if low <= layer < high)
-        if not at:
-            # A layer's middle is half a layer on: of 5, layer 2 is the middle one.
-            at = (min(range(len(of.layers)), key=lambda n: abs(of.layers[n] + 0.5 - (low + high) / 2)),)
+        at = layers_near(band, of.layers, of.n_layers)
         layers = [of.layers[n] for n in at]
         listed = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}-{layers[-1]}"
         return cls(f"{listed} of {of.n_layers}", at)

@@ -132,10 +132,13 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_requested() -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets, instead of ending the process in mid-write."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+def stop_requested(given: threading.Event | None = None) -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets, instead of ending the process in mid-write.
+
+    given: somebody else's event; then that one, and the signals are theirs.
+    """
+    stop = given or threading.Event()
+    if given is not None or threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}

@@ -11,11 +11,23 @@ last prompt token to the last but one that was generated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rekey.errors import InputError
+
+MIDDLE = (0.5, 0.6)              # the middle layers, as fractions of the depth: 18-21 of 36 (VisualSwap, Sec. 5.3)
+
+
+def layers_near(band: tuple[float, float], layers: Sequence[int], n_layers: int) -> tuple[int, ...]:
+    """Positions in `layers` of those between two fractions of the depth; where there are none, as in a small model, of
+    the one nearest to their middle."""
+    low, high = band[0] * n_layers, band[1] * n_layers
+    found = tuple(n for n, layer in enumerate(layers) if low <= layer < high)
+    # A layer's middle is half a layer on: of 5, layer 2 is the middle one.
+    return found or (min(range(len(layers)), key=lambda n: abs(layers[n] + 0.5 - (low + high) / 2)),)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from probing import refused
 
-from probes.trace import ImageAttention
+from probes.trace import MIDDLE, ImageAttention, layers_near
 from rekey.errors import InputError
 
 
@@ -76,3 +76,11 @@ def test_an_empty_window_is_nan_and_no_intervention_is_an_error():
     assert np.isnan(replace(one, t_swap=12).before_after(2)[1])
     with refused(r"^before_after: t_swap is not set; give the index of the first token after"):
         one.before_after()
+
+
+@pytest.mark.parametrize("layers, n_layers, near", [
+    (range(36), 36, (18, 19, 20, 21)), (range(94), 94, tuple(range(47, 57))), (range(5), 5, (2,)),
+    ((3, 7, 11, 15, 19, 23, 27, 31), 32, (4,))])
+def test_the_middle_band_is_the_papers_or_the_layer_nearest_to_it(layers, n_layers, near):
+    """Positions among the layers given: Qwen3.5 attends in one layer of four."""
+    assert layers_near(MIDDLE, layers, n_layers) == near
